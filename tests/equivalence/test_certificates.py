@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from downset.equivalence.prove import prove
 from downset.fitting.fit import fit
-from downset.formats.certificates import METADATA_KEY, packed_certificate, read_certificate, write_certificate
+from downset.formats.certificates import (
+    METADATA_KEY,
+    Certificate,
+    packed_certificate,
+    read_certificate,
+    write_certificate,
+)
 from downset.formats.reading import load
 from downset.formats.writing import export
 from downset.graph.cost import row_form
@@ -299,7 +305,7 @@ def test_a_damaged_certificate_proves_nothing_and_breaks_nothing(tmp_path_factor
 
     for damaged in (data, b"{" + data, packed_certificate({})[:-3] + data):
         try:
-            assert isinstance(read_certificate(damaged), dict)
+            assert isinstance(read_certificate(damaged), Certificate)
         except LoadError as error:
             assert "certificate" in str(error)
 

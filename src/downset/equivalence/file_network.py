@@ -35,7 +35,7 @@ class FileValue:
 
     `equivalence.parts` uses three more fields, as far as they are known: `shape`, `dtype` (numpy's name), and `scales`:
     the scales of a quantization as bytes, the zero points and their axis. `stored`: the range of a file that holds
-    the bytes, where they are stored as they are."""
+    the bytes, where they are stored as they are. `computed`: the bytes of the result of a Constant operator."""
 
     label: str
     form: Hashable = ()
@@ -46,6 +46,7 @@ class FileValue:
     scales: tuple[tuple[bytes, ...], tuple[int, ...], int] | None = None
     stored: FileRange | None = None
     default: Callable[[], bytes] | None = None
+    computed: Callable[[], bytes] | None = None
 
     def same_content(self, other: FileValue) -> bool:
         """Whether two constants have the same bytes. Where both are `stored`, neither is held in memory."""

@@ -9,8 +9,8 @@ the bytes of constants that are cut.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 from downset.equivalence import identities, rows, sums
 from downset.equivalence.bijection import check_bijection, find_bijection
@@ -19,26 +19,39 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
+from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.windows import window
+from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
 
-__all__ = ["check_parts", "without_main"]
+__all__ = ["PartsProof", "check_parts", "without_main"]
 
 
-def check_parts(first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
-    """(a message about the first statement that cannot be proven, or None; whether every element is computed as before,
-    without sums in another sequence). `parts`: the certificate's statements about tensors of `second`, by label."""
-    proof = _PartsProof(first, second, parts)
+@dataclass(frozen=True, slots=True)
+class PartsProof:
+    """`unproven`: a message about the first statement that cannot be proven; "" if all are. `exact`: whether every
+    element is computed as before, without sums in another sequence. `finite`: whether that is proven for finite values
+    only."""
+
+    unproven: str
+    exact: bool = False
+    finite: bool = False
+
+
+def check_parts(first: FileNetwork, second: FileNetwork, certificate: Certificate) -> PartsProof:
+    """Prove the certificate's statements about tensors of `second`."""
+    proof = _PartsProof(first, second, certificate)
     try:
         proof.whole()
     except Unproven as reason:
-        return str(reason), False
-    return None, not proof.summed
+        return PartsProof(str(reason) or "a statement of its certificate is not proven")
+    return PartsProof("", not proof.summed and not proof.stacks.finite, proof.stacks.finite)
 
 
 class _PartsProof:
-    def __init__(self, first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> None:
-        self.first, self.second, self.parts = first, second, parts
+    def __init__(self, first: FileNetwork, second: FileNetwork, certificate: Certificate) -> None:
+        self.first, self.second = first, second
+        self.parts, self.joined = certificate.parts, certificate.joined
         self.views = Views(first)
         self.claims: dict[int, Claim] = {}
         self.kept: dict[int, int] = {}
@@ -48,6 +61,7 @@ class _PartsProof:
         for index, value in enumerate(first.values):  # those of the main graph come first; bodies may reuse its names
             self.label_of.setdefault(value.label, index)
         self.maker = {value: node for node in first.nodes for value in node.outputs if value != ABSENT}
+        self.stacks = Stacks(first, self.maker)
         self.node_of = {id(node): index for index, node in enumerate(first.nodes)}
 
     def whole(self) -> None:
@@ -128,6 +142,10 @@ class _PartsProof:
 
     def _operator(self, index: int, node: FileNode) -> None:
         place = Place(node, self.second, self.first, self.views, self.claims)
+        merged = any(value in self.stacks.of for value in node.inputs)
+        if merged or any(value != ABSENT and self._label(value) in self.joined for value in node.outputs):
+            self._merged(place)
+            return
         stated = [None if value == ABSENT else self._stated(value) for value in node.outputs]
         original = self._original(node, stated)
         if original is not None:
@@ -142,6 +160,42 @@ class _PartsProof:
         if node.effects or len(stated) != 1 or stated[0] is None:
             raise Unproven("it is new, and has effects or several results")
         self._claim(node.outputs[0], self._proven(place, stated[0]))
+
+    def _label(self, value: int) -> str:
+        return self.second.values[value].label
+
+    def _merged(self, place: Place) -> None:
+        """Prove an operator that reads or makes several tensors of the original in one."""
+        node = place.node
+        if node.effects or any(isinstance(key, tuple) for key in node.settings) or ABSENT in node.outputs:
+            raise Unproven("it is new, and has effects, further fields or absent results")
+        if node.kind == "AveragePool" and len(node.outputs) == 1:
+            self.summed = True
+            self._claim(node.outputs[0], self.stacks.pooled(place, self._stated(node.outputs[0])))
+            return
+        wanted = [self._stack(value) for value in node.outputs]
+        for value, stack in zip(node.outputs, self.stacks.proven(place, wanted), strict=True):
+            if self._label(value) in self.joined:
+                self.stacks.keep(value, self.second.values[value], stack)
+            else:
+                self._claim(value, self._stated(value))
+
+    def _stack(self, value: int) -> Stack:
+        """The pieces that a result is said to hold. Without a statement it is the original tensor of its name."""
+        if self._label(value) not in self.joined:
+            claim = self._stated(value)
+            if claim.terms is not None:
+                raise Unproven("it makes an unfinished sum")
+            return self.stacks.channels(claim)
+        found: Stack = ()
+        for piece in self.joined[self._label(value)]:
+            of = self.label_of.get(piece.of)
+            if of is None:
+                raise Unproven(f"the original has no {piece.of!r}")
+            _, (_, channels), *_ = whole(self.first.values[of])
+            pieces = self.stacks.expanded(of, 0, channels)
+            found += (Channels(of, 0, channels, before_pool=True),) if piece.before_pool else pieces
+        return found
 
     def _stated(self, value: int) -> Claim:
         """The claim to prove about a result: the certificate's statement, or without one that it is the original tensor
@@ -203,6 +257,9 @@ class _PartsProof:
         if node.kind in ("Concat", "CONCATENATION"):
             identities.joined(place, out)
             return Claim(out.of, out.box)
+        if base_kind(node) == "Conv" and original is not None and original.kind == "Concat":
+            self.stacks.proven(place, [self.stacks.channels(out)])
+            return Claim(out.of, out.box)
         if node.kind == "Slice" and (original is None or original.kind != "Slice" or place.boxes(0, out.of)):
             identities.sliced(place, out)
             return Claim(out.of, out.box)
@@ -220,11 +277,16 @@ class _PartsProof:
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
 
     def _sum(self, place: Place, original: FileNode, out: Claim) -> Claim:
+        if place.node.kind == "Add" and any(self._is_constant(value) for value in place.node.inputs):
+            return self.stacks.bias_added(place, original, out)
         if base_kind(place.node) == base_kind(original) and windowed(original):
             return sums.partial_window(place, original, out)
         if place.node.kind in ("Gemm", "MatMul", "FULLY_CONNECTED"):
             return sums.partial_product(place, original, out)
         return sums.added(place, original, out)
+
+    def _is_constant(self, value: int) -> bool:
+        return value != ABSENT and self.second.values[value].content is not None
 
     def _identity(self, place: Place, original: FileNode, box: Box) -> Box:
         """The part of the box that is proven."""

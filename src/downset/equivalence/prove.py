@@ -50,14 +50,21 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     if difference is None or second.certificate is None:
         return Proof(difference is None, placed=placed, reason=difference or "")
     try:
-        parts = read_certificate(second.certificate)
+        certificate = read_certificate(second.certificate)
         sized = first.network
         if Path(original).suffix.lower() == ".onnx":
             sized = with_shapes(sized, original, shapes)
     except LoadError as error:
         return Proof(False, placed=placed, reason=error.message)
-    unproven, exact = check_parts(sized, second.network, parts)
-    return Proof(unproven is None, exact, rewrites=len(parts), placed=placed, reason=unproven or "")
+    found = check_parts(sized, second.network, certificate)
+    return Proof(
+        not found.unproven,
+        found.exact,
+        finite=found.finite,
+        rewrites=len(certificate.parts) + len(certificate.joined),
+        placed=placed,
+        reason=found.unproven,
+    )
 
 
 def _allowed_overlaps(path: Named, offline: Offline) -> May:

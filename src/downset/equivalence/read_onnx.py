@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from downset.graph.kinds import kind_of
 __all__ = ["read_onnx", "with_shapes"]
 
 _STANDARD = ("", "ai.onnx")
+_TENSOR = 4
+"""The type of an attribute that is a tensor."""
 _KNOWN = ("", "com.microsoft")
 """The domains of which operators have a known meaning."""
 
@@ -146,6 +149,7 @@ class _OnnxNetworkReader:
         self._once([*named_inputs, *results], label)
         types = self._types(graph, is_graph)
         shapes = {info.name: self._shape(info.type) for info in (*graph.value_info, *(graph.input if is_graph else ()))}
+        constants = self._constants(graph)
         inputs = []
         for name in named_inputs:
             shape, dtype = shapes.get(name, (None, ""))
@@ -156,7 +160,8 @@ class _OnnxNetworkReader:
             self._add(scope, replace(value, form=(value.form, *types.pop(name, ()))))
         for name in results:
             shape, dtype = shapes.get(name, (None, ""))
-            self._add(scope, FileValue(name, types.pop(name, ()), shape=shape, dtype=dtype))
+            value = FileValue(name, types.pop(name, ()), shape=shape, dtype=dtype)
+            self._add(scope, replace(value, computed=constants.get(name)))
         results_of = [tuple(scope[name] for name in node.output) for node in graph.node]
         nodes = [self._node(node, out, scope) for node, out in zip(graph.node, results_of, strict=True)]
         outputs = tuple(scope[value.name if is_graph else value] for value in graph.output)
@@ -204,6 +209,16 @@ class _OnnxNetworkReader:
         return {
             **{weight.name: self._weight(weight) for weight in graph.initializer},
             **{sparse.values.name: self._sparse(sparse) for sparse in graph.sparse_initializer},
+        }
+
+    def _constants(self, graph: Any) -> dict[str, Callable[[], bytes]]:
+        """The bytes of the results of Constant operators that state a tensor, by name."""
+        return {
+            node.output[0]: partial(self._form.content, attribute.t)
+            for node in graph.node
+            if node.op_type == "Constant" and node.domain in _STANDARD and len(node.output) == 1
+            for attribute in node.attribute
+            if attribute.name == "value" and attribute.type == _TENSOR
         }
 
     def _weight(self, weight: Any) -> FileValue:

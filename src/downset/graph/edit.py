@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
-from downset.graph.parts import Part, part_of_part
+from downset.graph.parts import Part, Piece, part_of_part
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,6 +63,7 @@ class Edit:
         self._settings = settings
         self._parts: dict[int, Part] = dict(graph.source.parts)
         self._parts_by_name = {graph.tensors[tensor].name: part for tensor, part in self._parts.items()}
+        self._joined: dict[int, tuple[Piece, ...]] = dict(graph.source.joined)
         self._names = {tensor.name for tensor in graph.tensors}
         self._op_names = {op.name for op in graph.ops}
 
@@ -84,19 +85,25 @@ class Edit:
         *,
         role: Role = "activation",
         value: Callable[[], npt.NDArray[Any]] | None = None,
-        part: Part | None = None,
+        part: Part | Sequence[Piece] | None = None,
     ) -> int:
         """Add a tensor with the element type and quantization of `like`, and return its index. `value` reads its value
         where it is a constant. A number is added to a name that is taken. `part`: the part of a tensor of the original
-        graph that it holds."""
+        graph that it holds, or the pieces that it holds one after another along the channels."""
         shape = tuple(shape)
         name = _unique(name, self._names)
         self.tensors.append(replace(like, name=name, shape=shape, nbytes=tensor_bytes(shape, like.dtype), role=role))
         if value is not None:
             self.constants[len(self.tensors) - 1] = value
-        if part is not None:
+        if isinstance(part, Part):
             self._parts[len(self.tensors) - 1] = part_of_part(self._parts_by_name.get(part.of), part)
+        elif part is not None:
+            self._joined[len(self.tensors) - 1] = tuple(part)
         return len(self.tensors) - 1
+
+    def pieces(self, tensor: int) -> tuple[Piece, ...]:
+        """The pieces of a tensor of the original graph, which is its own only piece where no merge made it."""
+        return self._joined.get(tensor, (Piece(self.tensors[tensor].name),))
 
     def stays(self, tensor: int) -> None:
         """State that a tensor holds the same value as before. An edit that changes how a tensor is made and adds no
@@ -142,6 +149,7 @@ class Edit:
             tensor_index=tuple(in_file.get(old, -1) for old in sorted(used)),
             settings_of=tuple(slot.settings for slot in slots),
             parts={number[old]: part for old, part in self._parts.items() if old in number},
+            joined={number[old]: pieces for old, pieces in self._joined.items() if old in number},
         )
         return Graph(
             self._graph.name,

@@ -3,14 +3,14 @@ rewritten file.
 
 A rewrite states the part of each tensor that it makes, and `equivalence.parts` proves these statements, operator by
 operator, from the two files alone. Every rewrite uses the same form: for a piece of an image, for rows that are kept
-for the next strip, and for a sum of some products.
+for the next strip, and for a sum of some products. The result of a merged operator has several pieces.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Part", "along", "part_of_part", "summed"]
+__all__ = ["Part", "Piece", "along", "part_of_part", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,18 @@ class Part:
     of: str
     box: tuple[tuple[int, int, int], ...] = ()
     terms: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of the channels (axis 1) of a tensor that a merged operator makes: all those of the tensor named `of` in the
+    original file.
+
+    With `before_pool`, which is for the result of a 1x1 convolution behind an average pool, they hold what this
+    convolution makes of the pool's input instead, with its bias or without."""
+
+    of: str
+    before_pool: bool = False
 
 
 def part_of_part(whole: Part | None, part: Part) -> Part:

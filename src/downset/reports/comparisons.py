@@ -34,7 +34,9 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "unshown_difference": comparison.unshown,
         "reached_difference": comparison.reached,
         "rounding": None if rounding is None else named(rounding, "level", "own_error", "times", "beyond"),
-        "proof": None if proof is None else named(proof, "proven", "exact", "optimised", "rewrites", "reason"),
+        "proof": None
+        if proof is None
+        else named(proof, "proven", "exact", "finite", "optimised", "rewrites", "reason"),
     }
 
 
@@ -75,6 +77,8 @@ def proof_line(comparison: Comparison) -> str:
         same += f", rewritten: {proof.rewrites} tensors hold parts of its tensors or of its sums"
         if not proof.exact:
             same += ", and sums are added up in another order, equal up to rounding"
+        if proof.finite:
+            same += "; condition: finite values"
     return same
 
 

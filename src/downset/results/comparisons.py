@@ -24,8 +24,10 @@ class Proof:
     """The outcome of comparing two files without running them. `proven`: the second file holds the same network as the
     first, or with `optimised` the network that ONNX Runtime's optimisation makes of the first; that optimisation is
     checked by runs only. `exact`: every element is computed as before; False where sums are added in another sequence.
-    `rewrites`: the number of tensors that are proven to hold parts of others, in a rewritten network. `placed`: the
-    second file holds offsets that keep apart all tensors live at the same time. `reason`: why there is no proof."""
+    `finite`: it is proven for finite values only, because kernels are padded with zeros, or sums change places with an
+    average. `rewrites`: the number of tensors that are proven to hold parts of others, in a rewritten network.
+    `placed`: the second file holds offsets that keep apart all tensors live at the same time. `reason`: why there is no
+    proof."""
 
     proven: bool
     exact: bool = True
@@ -33,6 +35,7 @@ class Proof:
     rewrites: int = 0
     placed: bool = False
     reason: str = ""
+    finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from downset.process.whole_files import write_whole
 
 __all__ = ["export_onnx"]
 
+_SPLIT_INPUT, _BROADCASTS = 13, 7
+"""The versions of ONNX's operators from which Split reads its sizes, and sums broadcast."""
 _OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
 """Attributes that only downset's graphs have: they are not written."""
 
@@ -48,9 +51,10 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
     ):
         raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
     names = _names(graph, model) if rewritten else {}
+    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     inputs = overridable(model)
     written = [
-        _copy(nodes[position]) if position >= 0 else _node(onnx, graph.ops[operator], names)
+        _copy(nodes[position]) if position >= 0 else _node(onnx, _of_version(graph, operator, version), names)
         for operator, position in zip(steps, positions, strict=True)
     ]
     del model.graph.node[:]
@@ -72,8 +76,9 @@ def _certify(model: Any, graph: Graph, names: Mapping[int, str]) -> None:
     del model.metadata_props[:]
     model.metadata_props.extend(kept)
     parts = {names[tensor]: part for tensor, part in sorted(graph.source.parts.items())}
-    if parts:
-        model.metadata_props.add(key=METADATA_KEY, value=write_certificate(parts).decode())
+    joined = {names[tensor]: pieces for tensor, pieces in sorted(graph.source.joined.items())}
+    if parts or joined:
+        model.metadata_props.add(key=METADATA_KEY, value=write_certificate(parts, joined).decode())
 
 
 def _copy(node: Any) -> Any:
@@ -113,6 +118,18 @@ def _all_names(graph: Any) -> Iterator[str]:
         yield from node.output
         for inner in subgraphs(node):
             yield from _all_names(inner)
+
+
+def _of_version(graph: Graph, operator: int, version: int) -> Op:
+    """The operator as this version of ONNX's operators has it: Split has its sizes as an attribute before 13. Raises
+    UnsupportedError for a sum before 7, which does not broadcast."""
+    op = graph.ops[operator]
+    if op.kind == "Split" and version < _SPLIT_INPUT and len(op.inputs) > 1:
+        sizes = [int(size) for size in graph.constant(op.inputs[1])]
+        return replace(op, inputs=op.inputs[:1], attrs={**op.attrs, "split": sizes})
+    if op.kind == "Add" and version < _BROADCASTS:
+        raise UnsupportedError(f"{graph.name}: {op.name!r} cannot be written in version {version} of ONNX's operators")
+    return op
 
 
 def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:

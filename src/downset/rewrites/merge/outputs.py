@@ -18,6 +18,7 @@ __all__ = [
     "CHANNELS",
     "arranged",
     "deliver",
+    "joined_tensor",
     "ordered_by_hand",
     "private_reader",
 ]
@@ -100,7 +101,7 @@ def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int]
         if activation is None:
             pieces.append(joined)
         else:
-            pieces.append(_tensor(edit, graph, [graph.ops[index].outputs[0] for index in run], "/merged"))
+            pieces.append(joined_tensor(edit, graph, [graph.ops[index].outputs[0] for index in run], "/merged"))
             op = graph.ops[activation]
             new = replace(op, name=f"{op.name}/merged", inputs=(pieces[-1], *op.inputs[1:]), outputs=(joined,))
             behind.append(new)
@@ -111,15 +112,16 @@ def deliver(edit: Edit, graph: Graph, ops: Sequence[int], merged: Callable[[int]
         behind += split
     if len(pieces) == 1:
         return [*merged(pieces[0]), *behind]
-    whole = _tensor(edit, graph, [graph.ops[index].outputs[0] for index in ops], "/all_merged")
+    whole = joined_tensor(edit, graph, [graph.ops[index].outputs[0] for index in ops], "/all_merged")
     return [*merged(whole), split_channels(edit, whole, pieces), *behind]
 
 
-def _tensor(edit: Edit, graph: Graph, parts: Sequence[int], suffix: str) -> int:
+def joined_tensor(edit: Edit, graph: Graph, parts: Sequence[int], suffix: str) -> int:
     """Add a tensor for these parts, one after another along the channels."""
     first = graph.tensors[parts[0]]
     channels = sum(graph.tensors[part].shape[CHANNELS] for part in parts)
-    return edit.add_tensor(f"{first.name}{suffix}", (first.shape[0], channels, *first.shape[2:]), first)
+    pieces = [piece for part in parts for piece in edit.pieces(part)]
+    return edit.add_tensor(f"{first.name}{suffix}", (first.shape[0], channels, *first.shape[2:]), first, part=pieces)
 
 
 def split_channels(edit: Edit, whole: int, parts: Sequence[int]) -> Op:
@@ -151,7 +153,7 @@ def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list
             edit.replace(index, [])
     gone = {index for index in joining if graph.ops[index].outputs[0] == joined}
     if joined is None:
-        joined = _tensor(edit, graph, parts, "/merged")
+        joined = joined_tensor(edit, graph, parts, "/merged")
     for index in joining:
         if index not in gone:
             op = edit.op(index)

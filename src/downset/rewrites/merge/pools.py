@@ -22,6 +22,7 @@ from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
+from downset.graph.parts import Piece, summed
 from downset.rewrites.merge.convolutions import merge_convs, mergeable, not_plain
 from downset.rewrites.merge.outputs import CHANNELS, ordered_by_hand, private_reader
 from downset.rewrites.merge.places import numbered, origins, without_numbers
@@ -72,12 +73,13 @@ def swap_pool(graph: Graph, index: int) -> Graph:
         late.append(Op(f"{result.name}/activation", str(conv.attrs["activation"]), (before,), (joined,)))
         joined = before
     if behind:
-        before = edit.add_tensor(f"{result.name}/pooled", result.shape, result)
+        part = summed(result.name, 0, source.shape[CHANNELS])
+        before = edit.add_tensor(f"{result.name}/pooled", result.shape, result, part=part)
         late.append(Op(f"{result.name}/bias", "Add", (before, _along_channels(edit, graph, bias, index)), (joined,)))
         joined = before
-    mixed = edit.add_tensor(
-        f"{result.name}/mixed", (source.shape[0], result.shape[CHANNELS], *source.shape[2:]), result
-    )
+    shape = (source.shape[0], result.shape[CHANNELS], *source.shape[2:])
+    piece = Piece(result.name, before_pool=True)
+    mixed = edit.add_tensor(f"{result.name}/mixed", shape, result, part=(piece,))
     late.append(replace(pool, inputs=(mixed, *pool.inputs[1:]), outputs=(joined,)))
     attrs = {key: value for key, value in conv.attrs.items() if key not in ("activation", "activation_params")}
     inputs = (pool.inputs[0], conv.inputs[1], *([] if behind else conv.inputs[2:3]))

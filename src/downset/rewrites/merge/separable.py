@@ -22,7 +22,7 @@ from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
 from downset.lattice import ancestors, masks
 from downset.rewrites.merge.convolutions import not_plain, unlike
-from downset.rewrites.merge.outputs import CHANNELS, arranged, deliver, ordered_by_hand, private_reader
+from downset.rewrites.merge.outputs import CHANNELS, arranged, deliver, joined_tensor, ordered_by_hand, private_reader
 from downset.rewrites.merge.window import common_window, joined_conv, windows
 
 __all__ = ["depthwise_of", "merge_separables", "mergeable_separables", "separable_macs"]
@@ -121,9 +121,7 @@ def merge_separables(graph: Graph, ops: Sequence[int]) -> Graph:
     edit = Edit(graph)
     ahead, source = _joined_input(edit, graph, depthwise)
     group = len(ops) * graph.tensors[graph.ops[depthwise[0]].inputs[0]].shape[CHANNELS]
-    between = graph.tensors[graph.ops[depthwise[0]].outputs[0]]
-    shape = (between.shape[0], between.shape[CHANNELS] * len(ops), *between.shape[2:])
-    filtered = edit.add_tensor(f"{between.name}/merged", shape, between)
+    filtered = joined_tensor(edit, graph, [graph.ops[index].outputs[0] for index in depthwise], "/merged")
 
     def merged(output: int) -> list[Op]:
         return [
@@ -148,8 +146,7 @@ def _joined_input(edit: Edit, graph: Graph, depthwise: Sequence[int]) -> tuple[l
     if not shared or first is None:
         return _concatenated(edit, graph, sources)
     ops, source = _concatenated(edit, graph, [graph.ops[maker].inputs[0] for maker in makers])
-    like = graph.tensors[sources[0]]
-    merged_input = edit.add_tensor(f"{like.name}/merged", edit.tensors[source].shape, like)
+    merged_input = joined_tensor(edit, graph, sources, "/merged")
     return [*ops, replace(first, name=f"{first.name}/merged", inputs=(source,), outputs=(merged_input,))], merged_input
 
 
@@ -177,7 +174,6 @@ def _concatenated(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[list[
     whole = maker is not None and maker.kind == "Split" and maker.outputs == tuple(parts)
     if maker is not None and whole and axis in (CHANNELS, CHANNELS - rank):
         return [], maker.inputs[0]
-    first = graph.tensors[parts[0]]
-    shape = (first.shape[0], first.shape[CHANNELS] * len(parts), *first.shape[2:])
-    joined = edit.add_tensor(f"{first.name}/side_by_side", shape, first)
-    return [Op(f"{first.name}/side_by_side", "Concat", tuple(parts), (joined,), {"axis": CHANNELS})], joined
+    joined = joined_tensor(edit, graph, parts, "/side_by_side")
+    name = f"{graph.tensors[parts[0]].name}/side_by_side"
+    return [Op(name, "Concat", tuple(parts), (joined,), {"axis": CHANNELS})], joined

@@ -37,6 +37,11 @@ class ConvolutionAxis:
     def extent(self) -> int:
         return (self.taps - 1) * self.dilation + 1
 
+    @property
+    def reach(self) -> int:
+        """The number of results is (size + reach) // stride + 1."""
+        return self.before + self.after - self.extent
+
 
 def windows(graph: Graph, index: int) -> tuple[ConvolutionAxis, ...]:
     """A convolution's window along each spatial axis, with the pads that ONNX's `auto_pad` means."""
@@ -79,6 +84,8 @@ def common_window(each: Sequence[tuple[ConvolutionAxis, ...]]) -> tuple[Convolut
         # Up to stride - 1 more is never read. Both pads are equal where possible, since some kernels require that.
         largest = max((result - 1) * stride + extent - size - before + stride - 1, 0)
         after = before if least <= before <= largest else least
+        if len({window.reach for window in along}) == 1:
+            after = max(window.after for window in along)  # right at every size
         windows.append(ConvolutionAxis(size, (extent - 1) // dilation + 1, stride, dilation, before, after, result))
     return tuple(windows)
 
