@@ -56,6 +56,7 @@ from downset.results.comparisons import Comparison as Comparison
 from downset.results.fit import Fit as Fit
 from downset.results.fit import Recomputation as Recomputation
 from downset.results.inspections import Inspection as Inspection
+from downset.results.merged import MergedNetwork as MergedNetwork
 from downset.results.pipelines import Pipeline as Pipeline
 from downset.results.plans import Arena as Arena
 from downset.results.plans import Evidence as Evidence
@@ -77,6 +78,7 @@ from downset.runtimes.compare import compare as compare
 from downset.runtimes.ort_settings import ort_session as ort_session
 from downset.stages.plan import plan_stages as plan_stages
 from downset.stages.problem import StageProblem as StageProblem
+from downset.tuning.merged_file import export_merged as export_merged
 from downset.tuning.profiles import Profiles as Profiles
 from downset.tuning.search import StageLimits as StageLimits
 from downset.tuning.tune import tune_stages as tune_stages
@@ -99,6 +101,7 @@ __all__ = [
     "LimitReached",
     "LoadError",
     "MemoryModel",
+    "MergedNetwork",
     "Method",
     "Op",
     "Order",
@@ -131,6 +134,7 @@ __all__ = [
     "UsageError",
     "compare",
     "export",
+    "export_merged",
     "export_shards",
     "firmware",
     "fit",

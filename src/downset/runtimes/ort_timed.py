@@ -1,11 +1,12 @@
-"""Single runs in ONNX Runtime, timed in turns with another executor: a worker keeps the session and times each run."""
+"""Single runs in ONNX Runtime, timed in turns with another executor or another file: a worker keeps the session and
+times each run."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,15 @@ from downset.runtimes.feeds import saved, unpacked
 from downset.runtimes.ort_settings import open_session
 from downset.text import brief
 
-__all__ = ["timed_session"]
+__all__ = ["RunSeconds", "timed_session", "turns"]
 
 _WORKER = "downset.runtimes.ort_timed"
+RunSeconds = tuple[float, float]
+"""(latency, processor time of all threads) of a run, in seconds."""
+_REST_S = 0.01
+"""Seconds before each turn, in which threads of another session end to look for work."""
+_TURN_S, _MOST_RUNS = 0.02, 50
+"""Seconds that the runs of a turn take together at least, and the most of them."""
 _OPEN: list[tuple[Any, dict[str, Any]]] = []
 """The session and its inputs, in the worker."""
 
@@ -40,6 +47,27 @@ def timed_session(
         yield lambda: float(worker.ask("seconds_here", {})[0]["seconds"])
 
 
+def turns(
+    paths: Sequence[str | os.PathLike[str]], feeds: Mapping[str, npt.NDArray[Any]], *, threads: int, rounds: int
+) -> list[list[RunSeconds]]:
+    """The time of a run by round and file. Each .onnx file has a session in a new process, by ONNX Runtime's defaults
+    on `threads` threads, on the same inputs. In each round every file has its turn, every second round in reverse
+    sequence. Raises as `timed_session`."""
+    with ExitStack() as stack, saved([feeds]) as where:
+        workers = [stack.enter_context(closing(Worker(_WORKER))) for _ in paths]
+        for worker, path in zip(workers, paths, strict=True):
+            worker.ask("open_here", {"path": os.fspath(path), "threads": threads, **where})
+        listed = []
+        for number in range(rounds):
+            places = range(len(workers))
+            row = {}
+            for place in places if number % 2 == 0 else reversed(places):
+                answer = workers[place].ask("turn_here", {})[0]
+                row[place] = (float(answer["seconds"]), float(answer["cpu_s"]))
+            listed.append([row[place] for place in places])
+    return listed
+
+
 def open_here(path: str, feeds: str, names: Sequence[Sequence[str]], threads: int) -> dict[str, npt.NDArray[Any]]:
     """`timed_session` inside the worker process."""
     library = onnxruntime_library("timing against ONNX Runtime")
@@ -47,6 +75,20 @@ def open_here(path: str, feeds: str, names: Sequence[Sequence[str]], threads: in
     session = open_session(library, path, SessionSettings("timed", {"intra_op_num_threads": threads}))
     _OPEN[:] = [(session, dict(fed)) for fed in unpacked(feeds, names)]
     return seconds_here()
+
+
+def turn_here() -> dict[str, npt.NDArray[Any]]:
+    """A file's turn inside the worker process, of as many runs as fill it: the medians of a run."""
+    time.sleep(_REST_S)
+    once_s = float(seconds_here()["seconds"])
+    runs = min(max(int(_TURN_S / max(once_s, 1e-9)), 1), _MOST_RUNS)
+    ((session, feeds),) = _OPEN
+    times = [(time.perf_counter(), time.process_time())]
+    for _ in range(runs):
+        session.run(None, feeds)
+        times.append((time.perf_counter(), time.process_time()))
+    seconds, cpu_s = np.median(np.diff(times, axis=0), axis=0)
+    return {"seconds": np.asarray(seconds), "cpu_s": np.asarray(cpu_s)}
 
 
 def seconds_here() -> dict[str, npt.NDArray[Any]]:

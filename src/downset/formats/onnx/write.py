@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
@@ -122,12 +124,12 @@ def _all_names(graph: Any) -> Iterator[str]:
 
 def _of_version(graph: Graph, operator: int, version: int) -> Op:
     """The operator as this version of ONNX's operators has it: Split has its sizes as an attribute before 13. Raises
-    UnsupportedError for a sum before 7, which does not broadcast."""
+    UnsupportedError for a sum of two shapes before 7, where sums do not broadcast."""
     op = graph.ops[operator]
     if op.kind == "Split" and version < _SPLIT_INPUT and len(op.inputs) > 1:
-        sizes = [int(size) for size in graph.constant(op.inputs[1])]
+        sizes = np.asarray(graph.constant(op.inputs[1])).tolist()
         return replace(op, inputs=op.inputs[:1], attrs={**op.attrs, "split": sizes})
-    if op.kind == "Add" and version < _BROADCASTS:
+    if op.kind == "Add" and version < _BROADCASTS and len({graph.tensors[read].shape for read in op.inputs}) > 1:
         raise UnsupportedError(f"{graph.name}: {op.name!r} cannot be written in version {version} of ONNX's operators")
     return op
 
