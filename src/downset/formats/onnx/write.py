@@ -26,8 +26,8 @@ from downset.process.whole_files import write_whole
 
 __all__ = ["export_onnx"]
 
-_SPLIT_INPUT, _BROADCASTS = 13, 7
-"""The versions of ONNX's operators from which Split reads its sizes, and sums broadcast."""
+_SPLIT_INPUT = 13
+"""The version of ONNX's operators from which Split reads its sizes."""
 _OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
 """Attributes that only downset's graphs have: they are not written."""
 
@@ -123,14 +123,11 @@ def _all_names(graph: Any) -> Iterator[str]:
 
 
 def _of_version(graph: Graph, operator: int, version: int) -> Op:
-    """The operator as this version of ONNX's operators has it: Split has its sizes as an attribute before 13. Raises
-    UnsupportedError for a sum of two shapes before 7, where sums do not broadcast."""
+    """The operator as this version of ONNX's operators has it: Split has its sizes as an attribute before 13."""
     op = graph.ops[operator]
     if op.kind == "Split" and version < _SPLIT_INPUT and len(op.inputs) > 1:
         sizes = np.asarray(graph.constant(op.inputs[1])).tolist()
         return replace(op, inputs=op.inputs[:1], attrs={**op.attrs, "split": sizes})
-    if op.kind == "Add" and version < _BROADCASTS and len({graph.tensors[read].shape for read in op.inputs}) > 1:
-        raise UnsupportedError(f"{graph.name}: {op.name!r} cannot be written in version {version} of ONNX's operators")
     return op
 
 
