@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from docs_site.tables.lines import lines
 from downset.stages.planners import STAGERS
+from experiments.ios import merged
 from experiments.ios.cpu import verdict
 from experiments.ios.networks import NETWORKS
 from experiments.rows import Row, load_rows
@@ -96,9 +97,26 @@ def peers() -> list[str]:
     return lines(["network", "batch", *PEERS.values(), "fastest peer / downset", "which"], body)
 
 
+def merged_files() -> list[str]:
+    """Networks that offer merges, those with a gain first; networks without any are named by their number."""
+    rows = [row for row in load_rows("ios_merged") if row.get("candidates")]
+    rows.sort(key=lambda row: (not row["chosen"], row["ratio"], row["network"]))
+    head = ["network", "best candidate", "merges", "processor time, 1 thread", "latency, 1 thread"]
+    body = []
+    for row in rows:
+        candidate = merged.best(row)
+        assert candidate is not None
+        measures = [(count, measure) for count in (1, 2) for measure in ("cpu", "latency")]
+        cells = [merged.told(row, count, measure) or "-" for count, measure in measures]
+        network = TITLES.get(row["network"], f"`{row['network']}`")
+        body.append([network, candidate["name"], str(candidate["merges"]), *cells, merged.outcome(row)])
+    return lines([*head, "processor time, 2 threads", "latency, 2 threads", "written"], body)
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "stages": methods,
     "limits of stages": limits,
     "stages against sequential": against_sequential,
     "peers of stages": peers,
+    "merged files": merged_files,
 }

@@ -32,6 +32,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "stage": (
         "downset stage model.onnx --device cpu --report stages.html -o stages.json",
         "downset stage model.onnx --threads 2 --ort-streams streams.json",
+        "downset stage model.onnx --export merged.onnx",
     ),
     "run": ("downset run model.onnx --plan stages.json --input x.npy --check",),
     "profiles list": ("downset profiles list", "downset profiles list --json"),

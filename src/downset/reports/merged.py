@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from downset.messages import Message
-from downset.reports.document import Column, Document, Facts, Section, Table, Verdict, named
+from downset.reports.document import JSON_ONLY, TERMINAL, Column, Document, Facts, Section, Table, Verdict, named
 from downset.results.merged import FileTimes, MergedNetwork
 from downset.results.stages import percentile
 from downset.text import format_seconds, printable
@@ -17,14 +17,12 @@ def merged_document(result: MergedNetwork, *, title: str = "Merges") -> Document
     """The result of `export_merged`; docs/schemas/stage.json has its keys, below `merged`."""
     chosen = frozenset(place for place, one in enumerate(result.candidates) if one.name == result.chosen)
     caption = "candidates; times over the original's, the geometric mean and the largest of all measures"
+    on = TERMINAL if result.chosen else JSON_ONLY  # one line says that there is nothing to gain
     tables = (
-        Table(_CANDIDATES, result.candidates, caption, key="merged.candidates", marked=chosen),
-        Table(_TIMES, result.times, "the original and the candidate, in fresh processes", key="merged.times"),
+        Table(_CANDIDATES, result.candidates, caption, key="merged.candidates", marked=chosen, on=on),
+        Table(_TIMES, result.times, "the original and the candidate, in fresh processes", key="merged.times", on=on),
     )
-    sections = (
-        Section("Candidates", tables if result.candidates else ()),
-        Section("In words", (Facts(tuple(_sentences(result))),)),
-    )
+    sections = (Section("Candidates", tables), Section("In words", (Facts(tuple(_sentences(result))),)))
     data: dict[str, Any] = {
         **named(result, "chosen", "asked", "why", "operators", "slower", "other_sizes", "versions"),
         "ratio": result.ratio,
@@ -32,7 +30,7 @@ def merged_document(result: MergedNetwork, *, title: str = "Merges") -> Document
         "inputs": {name: list(shape) for name, shape in result.sizes.items()},
         "notes": list(result.notes),
     }
-    return Document(printable(title), "", _verdict(result), sections, data={"merged": data})
+    return Document(printable(title) if result.chosen else "", "", _verdict(result), sections, data={"merged": data})
 
 
 def _verdict(result: MergedNetwork) -> Verdict:

@@ -21,7 +21,7 @@ _WINS = 0.8
 @dataclass(frozen=True, slots=True)
 class FileTimes:
     """The times of a file and of the original on `threads` threads, in rounds in which both take turns. `latency_s` and
-    `cpu_s`: by round, seconds of a run of the original and of the file, the median of a turn; `cpu_s` is processor time
+    `cpu_s`: by round, seconds of a run of the original and of the file, the least of a turn; `cpu_s` is processor time
     of all threads."""
 
     threads: int

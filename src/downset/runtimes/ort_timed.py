@@ -27,8 +27,8 @@ RunSeconds = tuple[float, float]
 """(latency, processor time of all threads) of a run, in seconds."""
 _REST_S = 0.01
 """Seconds before each turn, in which threads of another session end to look for work."""
-_TURN_S, _MOST_RUNS = 0.02, 50
-"""Seconds that the runs of a turn take together at least, and the most of them."""
+_TURN_S, _LEAST_RUNS, _MOST_RUNS = 0.04, 3, 50
+"""Seconds that the runs of a turn take together, and the fewest and the most of them."""
 _OPEN: list[tuple[Any, dict[str, Any]]] = []
 """The session and its inputs, in the worker."""
 
@@ -78,16 +78,17 @@ def open_here(path: str, feeds: str, names: Sequence[Sequence[str]], threads: in
 
 
 def turn_here() -> dict[str, npt.NDArray[Any]]:
-    """A file's turn inside the worker process, of as many runs as fill it: the medians of a run."""
+    """A file's turn inside the worker process, of as many runs as fill it: the least of each, since other
+    processes only ever add to it."""
     time.sleep(_REST_S)
     once_s = float(seconds_here()["seconds"])
-    runs = min(max(int(_TURN_S / max(once_s, 1e-9)), 1), _MOST_RUNS)
+    runs = min(max(int(_TURN_S / max(once_s, 1e-9)), _LEAST_RUNS), _MOST_RUNS)
     ((session, feeds),) = _OPEN
     times = [(time.perf_counter(), time.process_time())]
     for _ in range(runs):
         session.run(None, feeds)
         times.append((time.perf_counter(), time.process_time()))
-    seconds, cpu_s = np.median(np.diff(times, axis=0), axis=0)
+    seconds, cpu_s = np.diff(times, axis=0).min(axis=0)
     return {"seconds": np.asarray(seconds), "cpu_s": np.asarray(cpu_s)}
 
 
