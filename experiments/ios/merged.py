@@ -118,7 +118,7 @@ def told(row: Row, threads: int, measure: str) -> str | None:
 
 
 def outcome(row: Row) -> str:
-    """What a user gets."""
+    """The gain of the file that is written, or why there is none."""
     if "error" in row:
         return "not run"
     if not row["candidates"]:

@@ -19,16 +19,17 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
+from downset.equivalence.merged import bias_added, merged, pooled
 from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
 
-__all__ = ["PartsProof", "check_parts", "without_main"]
+__all__ = ["PartsOutcome", "check_parts", "without_main"]
 
 
 @dataclass(frozen=True, slots=True)
-class PartsProof:
+class PartsOutcome:
     """`unproven`: a message about the first statement that cannot be proven; "" if all are. `exact`: whether every
     element is computed as before, without sums in another sequence. `finite`: whether that is proven for finite values
     only."""
@@ -38,14 +39,14 @@ class PartsProof:
     finite: bool = False
 
 
-def check_parts(first: FileNetwork, second: FileNetwork, certificate: Certificate) -> PartsProof:
+def check_parts(first: FileNetwork, second: FileNetwork, certificate: Certificate) -> PartsOutcome:
     """Prove the certificate's statements about tensors of `second`."""
     proof = _PartsProof(first, second, certificate)
     try:
         proof.whole()
     except Unproven as reason:
-        return PartsProof(str(reason) or "a statement of its certificate is not proven")
-    return PartsProof("", not proof.summed and not proof.stacks.finite, proof.stacks.finite)
+        return PartsOutcome(str(reason) or "a statement of its certificate is not proven")
+    return PartsOutcome("", not proof.summed and not proof.stacks.finite, proof.stacks.finite)
 
 
 class _PartsProof:
@@ -142,8 +143,8 @@ class _PartsProof:
 
     def _operator(self, index: int, node: FileNode) -> None:
         place = Place(node, self.second, self.first, self.views, self.claims)
-        merged = any(value in self.stacks.of for value in node.inputs)
-        if merged or any(value != ABSENT and self._label(value) in self.joined for value in node.outputs):
+        reads_several = any(value in self.stacks.of for value in node.inputs)
+        if reads_several or any(value != ABSENT and self._label(value) in self.joined for value in node.outputs):
             self._merged(place)
             return
         stated = [None if value == ABSENT else self._stated(value) for value in node.outputs]
@@ -171,10 +172,10 @@ class _PartsProof:
             raise Unproven("it is new, and has effects, further fields or absent results")
         if node.kind == "AveragePool" and len(node.outputs) == 1:
             self.summed = True
-            self._claim(node.outputs[0], self.stacks.pooled(place, self._stated(node.outputs[0])))
+            self._claim(node.outputs[0], pooled(self.stacks, place, self._stated(node.outputs[0])))
             return
         wanted = [self._stack(value) for value in node.outputs]
-        for value, stack in zip(node.outputs, self.stacks.proven(place, wanted), strict=True):
+        for value, stack in zip(node.outputs, merged(self.stacks, place, wanted), strict=True):
             if self._label(value) in self.joined:
                 self.stacks.keep(value, self.second.values[value], stack)
             else:
@@ -187,15 +188,17 @@ class _PartsProof:
             if claim.terms is not None:
                 raise Unproven("it makes an unfinished sum")
             return self.stacks.channels(claim)
-        found: Stack = ()
+        pieces: Stack = ()
         for piece in self.joined[self._label(value)]:
             of = self.label_of.get(piece.of)
             if of is None:
                 raise Unproven(f"the original has no {piece.of!r}")
             _, (_, channels), *_ = whole(self.first.values[of])
-            pieces = self.stacks.expanded(of, 0, channels)
-            found += (Channels(of, 0, channels, before_pool=True),) if piece.before_pool else pieces
-        return found
+            if piece.before_pool:
+                pieces += (Channels(of, 0, channels, before_pool=True),)
+            else:
+                pieces += self.stacks.expanded(of, 0, channels)
+        return pieces
 
     def _stated(self, value: int) -> Claim:
         """The claim to prove about a result: the certificate's statement, or without one that it is the original tensor
@@ -258,7 +261,7 @@ class _PartsProof:
             identities.joined(place, out)
             return Claim(out.of, out.box)
         if base_kind(node) == "Conv" and original is not None and original.kind == "Concat":
-            self.stacks.proven(place, [self.stacks.channels(out)])
+            merged(self.stacks, place, [self.stacks.channels(out)])
             return Claim(out.of, out.box)
         if node.kind == "Slice" and (original is None or original.kind != "Slice" or place.boxes(0, out.of)):
             identities.sliced(place, out)
@@ -278,7 +281,7 @@ class _PartsProof:
 
     def _sum(self, place: Place, original: FileNode, out: Claim) -> Claim:
         if place.node.kind == "Add" and any(self._is_constant(value) for value in place.node.inputs):
-            return self.stacks.bias_added(place, original, out)
+            return bias_added(self.stacks, place, original, out)
         if base_kind(place.node) == base_kind(original) and windowed(original):
             return sums.partial_window(place, original, out)
         if place.node.kind in ("Gemm", "MatMul", "FULLY_CONNECTED"):

@@ -56,14 +56,14 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
             sized = with_shapes(sized, original, shapes)
     except LoadError as error:
         return Proof(False, placed=placed, reason=error.message)
-    found = check_parts(sized, second.network, certificate)
+    outcome = check_parts(sized, second.network, certificate)
     return Proof(
-        not found.unproven,
-        found.exact,
-        finite=found.finite,
+        not outcome.unproven,
+        outcome.exact,
+        finite=outcome.finite,
         rewrites=len(certificate.parts) + len(certificate.joined),
         placed=placed,
-        reason=found.unproven,
+        reason=outcome.unproven,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from downset.errors import LoadError
-from downset.graph.parts import Part, Piece
+from downset.graph.parts import ChannelPiece, Part
 
 __all__ = [
     "KERNELS_KEY",
@@ -35,10 +35,10 @@ class Certificate(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
     version: int
     parts: dict[str, Part]
-    joined: dict[str, tuple[Piece, ...]] = {}
+    joined: dict[str, tuple[ChannelPiece, ...]] = {}
 
 
-def write_certificate(parts: Mapping[str, Part], joined: Mapping[str, tuple[Piece, ...]] | None = None) -> bytes:
+def write_certificate(parts: Mapping[str, Part], joined: Mapping[str, tuple[ChannelPiece, ...]] | None = None) -> bytes:
     """A certificate as JSON."""
     return msgspec.json.encode(Certificate(_VERSION, dict(parts), dict(joined or {})))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from downset.errors import LoadError, UsageError
-from downset.graph.parts import Part, Piece
+from downset.graph.parts import ChannelPiece, Part
 from downset.text import abridged
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Source:
     settings_of: tuple[int, ...] = ()
     parts: Mapping[int, Part] = field(default_factory=dict)
     """After a rewrite: for each tensor that the rewrite made, the part of the file's tensors that it holds."""
-    joined: Mapping[int, tuple[Piece, ...]] = field(default_factory=dict)
+    joined: Mapping[int, tuple[ChannelPiece, ...]] = field(default_factory=dict)
     """After a merge: for each tensor that holds several of the file's tensors one after another along the channels,
     these."""
 

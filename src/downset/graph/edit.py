@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
-from downset.graph.parts import Part, Piece, part_of_part
+from downset.graph.parts import ChannelPiece, Part, part_of_part
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,7 +63,7 @@ class Edit:
         self._settings = settings
         self._parts: dict[int, Part] = dict(graph.source.parts)
         self._parts_by_name = {graph.tensors[tensor].name: part for tensor, part in self._parts.items()}
-        self._joined: dict[int, tuple[Piece, ...]] = dict(graph.source.joined)
+        self._joined: dict[int, tuple[ChannelPiece, ...]] = dict(graph.source.joined)
         self._names = {tensor.name for tensor in graph.tensors}
         self._op_names = {op.name for op in graph.ops}
 
@@ -85,7 +85,7 @@ class Edit:
         *,
         role: Role = "activation",
         value: Callable[[], npt.NDArray[Any]] | None = None,
-        part: Part | Sequence[Piece] | None = None,
+        part: Part | Sequence[ChannelPiece] | None = None,
     ) -> int:
         """Add a tensor with the element type and quantization of `like`, and return its index. `value` reads its value
         where it is a constant. A number is added to a name that is taken. `part`: the part of a tensor of the original
@@ -101,9 +101,9 @@ class Edit:
             self._joined[len(self.tensors) - 1] = tuple(part)
         return len(self.tensors) - 1
 
-    def pieces(self, tensor: int) -> tuple[Piece, ...]:
+    def pieces(self, tensor: int) -> tuple[ChannelPiece, ...]:
         """The pieces of a tensor of the original graph, which is its own only piece where no merge made it."""
-        return self._joined.get(tensor, (Piece(self.tensors[tensor].name),))
+        return self._joined.get(tensor, (ChannelPiece(self.tensors[tensor].name),))
 
     def stays(self, tensor: int) -> None:
         """State that a tensor holds the same value as before. An edit that changes how a tensor is made and adds no

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Part", "Piece", "along", "part_of_part", "summed"]
+__all__ = ["ChannelPiece", "Part", "along", "part_of_part", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChannelPiece:
     """Some of the channels (axis 1) of a tensor that a merged operator makes: all those of the tensor named `of` in the
     original file.
 

@@ -46,7 +46,7 @@ MERGED_NAMES = (*FAMILIES, "all", "greedy")
 """The names of all candidates that a network can have. `all`: every family. `greedy`: the families that are faster
 alone, one more at a time, as long as that is faster."""
 _FRESH = 3
-"""How often the chosen file and the original are opened anew for the rounds after the choice."""
+"""How often the chosen file and the original are opened again for the rounds after the choice."""
 _LEAST_SEARCHED = 5
 """The fewest rounds of a candidate in the search, where it has half of the rounds after the choice."""
 
@@ -118,7 +118,7 @@ class _MergeJob:
         return self.folder / f"{name.replace(' ', '_')}.onnx"
 
     def times(self, name: str, *, fresh: int, rounds: int) -> tuple[FileTimes, ...]:
-        """A candidate and the original in turns, opened anew so often, with each number of threads."""
+        """A candidate and the original in turns, opened so often in new processes, with each number of threads."""
         feeds = made_feeds(self.graph, seed=self.seed)[0]
         files = [self.path, self.file(name)]
         timed = []
@@ -183,7 +183,7 @@ def _exported(job: _MergeJob, wanted: str | None, output: Path | None) -> Merged
 def _at_other_sizes(job: _MergeJob, axes: Sequence[OpenAxis]) -> dict[str, Graph]:
     """The network at a smaller and at a larger choice of its open sizes, as far as ONNX Runtime runs it; by the sizes
     in words."""
-    found = {}
+    graphs = {}
     for larger in (False, True):
         for shapes in other_shapes(axes, job.shapes, larger=larger):
             try:
@@ -192,9 +192,9 @@ def _at_other_sizes(job: _MergeJob, axes: Sequence[OpenAxis]) -> dict[str, Graph
             except DownsetError:
                 continue
             words = (f"{axis.name} = {shapes[axis.places[0][0]][axis.places[0][1]]}" for axis in axes)
-            found[", ".join(words)] = graph
+            graphs[", ".join(words)] = graph
             break
-    return found
+    return graphs
 
 
 def _timed(job: _MergeJob, sites: Sequence[MergeSite], notes: list[str]) -> list[MergedFile]:

@@ -150,6 +150,7 @@ def _hand_out(edit: Edit, graph: Graph, parts: Sequence[int]) -> tuple[int, list
         free = not op.attrs.get("activation") and not ordered_by_hand(graph, index)
         if op.inputs == tuple(parts) and joined is None and free:
             joined = op.outputs[0]
+            edit.stays(joined)
             edit.replace(index, [])
     gone = {index for index in joining if graph.ops[index].outputs[0] == joined}
     if joined is None:

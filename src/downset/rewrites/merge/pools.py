@@ -22,7 +22,7 @@ from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
-from downset.graph.parts import Piece, summed
+from downset.graph.parts import ChannelPiece, summed
 from downset.rewrites.merge.convolutions import merge_convs, mergeable, not_plain
 from downset.rewrites.merge.outputs import CHANNELS, ordered_by_hand, private_reader
 from downset.rewrites.merge.places import numbered, origins, without_numbers
@@ -78,7 +78,7 @@ def swap_pool(graph: Graph, index: int) -> Graph:
         late.append(Op(f"{result.name}/bias", "Add", (before, _along_channels(edit, graph, bias, index)), (joined,)))
         joined = before
     shape = (source.shape[0], result.shape[CHANNELS], *source.shape[2:])
-    piece = Piece(result.name, before_pool=True)
+    piece = ChannelPiece(result.name, before_pool=True)
     mixed = edit.add_tensor(f"{result.name}/mixed", shape, result, part=(piece,))
     late.append(replace(pool, inputs=(mixed, *pool.inputs[1:]), outputs=(joined,)))
     attrs = {key: value for key, value in conv.attrs.items() if key not in ("activation", "activation_params")}
