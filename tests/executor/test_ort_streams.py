@@ -1,6 +1,7 @@
 """Branches as streams of ONNX Runtime: each node once, behind what it reads; a file only where it is faster."""
 
 import json
+import shutil
 
 import numpy as np
 import onnx
@@ -26,7 +27,8 @@ def clock(monkeypatch, streams_s):
     """ONNX Runtime's sessions take so many seconds with streams and one without. Lists the sessions of each timing."""
     seen = []
 
-    def seconds(sessions, *, rounds, shapes, seed):
+    def seconds(sessions, *, rounds, shapes, seed, latency):
+        assert latency
         seen.append([settings for _, settings in sessions])
         table = np.full((rounds[0], len(sessions)), streams_s)
         table[:, 0] = 1.0
@@ -132,9 +134,44 @@ def test_what_is_not_written_is_named_with_the_reason(model, tmp_path, monkeypat
     ],
 )
 def test_the_rule(seconds, difference, kept, says):
-    timed = StreamsTimed((("a",), ("b",)), 1, 3, tuple(seconds), difference)
+    timed = StreamsTimed((("a",), ("b",)), {}, tuple(seconds), difference)
     assert timed.kept is kept
     assert says in str(timed)
+
+
+def test_streams_of_a_gpu_hold_nodes_of_one_device_each(model, tmp_path, monkeypatch):
+    """A stand-in for ONNX Runtime with a GPU: it says where nodes run, and the file divides them by device."""
+    seen = clock(monkeypatch, 0.5)
+    ort.optimise_as(model, tmp_path / "optimised.onnx", SessionSettings("plain", {}))
+    nodes = onnx.load(str(tmp_path / "optimised.onnx")).graph.node
+    names = [node.name for node in nodes]
+    on_cpu = names[len(names) // 2]
+    placed = {"copy_in": "CUDAExecutionProvider"} | {
+        name: "CPUExecutionProvider" if name == on_cpu else "CUDAExecutionProvider" for name in names
+    }
+    monkeypatch.setattr(ort, "placed_nodes", lambda *_, **__: placed)
+    # Names that optimisation makes differ from load to load.
+    monkeypatch.setattr(ort, "optimise_as", lambda _, out, __: shutil.copy(tmp_path / "optimised.onnx", out))
+    monkeypatch.setattr(ort, "outputs_apart", lambda _, settings, **__: [0.0] * len(settings))
+    timed = time_streams(model, threads=2, device="cuda")
+    content = json.loads(timed.content())
+    assert sorted(name for stream in content["streams"] for name in stream) == sorted(placed)
+    assert content["devices"].count("1") > 1 and content["devices"].count("0") == 1
+    for stream, device in zip(content["streams"], content["devices"], strict=True):
+        assert {placed[name] for name in stream} == {
+            "CUDAExecutionProvider" if device == "1" else "CPUExecutionProvider"
+        }
+        order = [name for lane in stream_names(nodes, 8) for name in lane if name in stream]
+        assert len(stream) == 1 or list(stream) == order  # each stream keeps the order of its lane
+    assert all("CUDAExecutionProvider" in settings.providers for sessions in seen for settings in sessions)
+    assert timed.kept and "1.14" in str(timed) and onnxruntime.__version__ in str(timed)
+
+
+def test_a_missing_gpu_provider_is_one_line(model):
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has a GPU")
+    with pytest.raises(ds.UnsupportedError, match="has no CUDAExecutionProvider"):
+        time_streams(model, threads=2, device="cuda")
 
 
 def test_a_chain_has_no_streams(tmp_path):
@@ -161,7 +198,6 @@ def test_mistakes_are_said_before_anything_is_measured(model, tmp_path):
     refused(model, "--ort-streams", model, says="being read")
     refused(model, "--ort-streams", tmp_path / "no" / "s.json", says="output directory")
     refused(model, "--ort-streams", out, "--batch", "2", says="--batch")
-    refused(model, "--ort-streams", out, "--device", "cuda", says="--device")
     refused(model, "--ort-streams", out, "-o", out, says="both name")
     (tmp_path / "g.json").write_text(json.dumps(GRAPH))
     refused(tmp_path / "g.json", "--ort-streams", out, says=".onnx")

@@ -102,7 +102,7 @@ _LEAST_RUNS = 15
     "streams_path",
     type=click.Path(),
     help="Where to write the branches as ONNX Runtime's session.node_partition_config_file, if sessions with it were "
-    "faster than sequential ones.",
+    "faster than sequential ones; with --device cuda as streams of the GPU.",
 )
 @click.option(
     "--export",
@@ -214,8 +214,8 @@ def _check_streams(model: str, options: Mapping[str, Any], output: str | None) -
     if path is None:
         return
     check_output(path, source=model)
-    if options["device"] != "cpu" or options["batch"] is not None:
-        raise UsageError("--ort-streams is for a CPU and the file's own batch: leave out --device and --batch")
+    if options["batch"] is not None:
+        raise UsageError("--ort-streams is for the file's own batch: leave out --batch")
     if output is not None and Path(path).resolve() == Path(output).resolve():
         raise UsageError(f"-o and --ort-streams both name {path}")
 
@@ -241,7 +241,8 @@ def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str,
     from downset.tuning.ort_streams import time_streams
 
     shapes = {loaded.tensors[tensor].name: loaded.tensors[tensor].shape for tensor in loaded.inputs}
-    timed = time_streams(loaded.source.path, threads=threads, runs=options["runs"], shapes=shapes)
+    runs, device = options["runs"], options["device"]
+    timed = time_streams(loaded.source.path, threads=threads, runs=runs, shapes=shapes, device=device)
     if timed.kept:
         write_whole(path, timed.content())
     return str(timed), timed.why_not

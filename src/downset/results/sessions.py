@@ -30,7 +30,8 @@ class SessionSettings:
     `options`: attributes of `onnxruntime.SessionOptions`; an enumeration's member is written `Class.MEMBER`. `config`:
     entries of the session's configuration. `arena`: keys of the `OrtArenaCfg` of an arena that is registered in the
     environment, which the session then shares; empty where the session uses a private arena. `malloc`: parameters of
-    glibc's allocator, which hold for the whole process from there on; other C libraries do not have them.
+    glibc's allocator, which hold for the whole process from there on; other C libraries do not have them. `providers`:
+    those that run nodes, the first one that can; empty for the CPU's alone.
     """
 
     name: str
@@ -38,6 +39,7 @@ class SessionSettings:
     config: Mapping[str, str] = field(default_factory=dict)
     arena: Mapping[str, int] = field(default_factory=dict)
     malloc: Mapping[str, int] = field(default_factory=dict)
+    providers: tuple[str, ...] = ()
 
     __repr__ = abridged
 

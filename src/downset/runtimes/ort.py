@@ -38,6 +38,7 @@ __all__ = [
     "optimise_as",
     "optimise_offline",
     "outputs_apart",
+    "placed_nodes",
     "process_growth",
     "program_bytes",
     "run",
@@ -270,10 +271,13 @@ def session_seconds(
     seed: int = 0,
     budget_s: float = 2.0,
     rounds: tuple[int, int] = (7, 101),
+    latency: bool = False,
 ) -> npt.NDArray[np.float64]:
-    """Seconds of a run, by round and session. All rounds run in one process, and each session runs once in each.
-    `rounds`: the least and the most rounds; between these, rounds go on until `budget_s` is spent."""
+    """Seconds of processor time of a run, by round and session, or of its `latency`. All rounds run in one process, and
+    each session runs once in each. `rounds`: the least and the most rounds; between these, rounds go on until
+    `budget_s` is spent."""
     arguments = plain_sessions(sessions, shapes, seed) | {"budget_s": budget_s, "rounds": list(rounds)}
+    arguments["latency"] = latency
     timeout_s = worker_s(max(_TIMING_S, 4 * budget_s))
     seconds: npt.NDArray[np.float64] = isolated(_WORKER, "time_here", arguments, timeout_s=timeout_s)[0]["seconds"]
     return seconds
@@ -286,6 +290,16 @@ def outputs_apart(
     value (`agreement.difference`)."""
     arguments = plain_sessions([(path, of) for of in settings], shapes, seed)
     return [float(apart) for apart in isolated(_WORKER, "apart_here", arguments)[0]["apart"]]
+
+
+def placed_nodes(
+    path: Named, settings: SessionSettings, *, shapes: Shapes | None = None, seed: int = 0
+) -> dict[str, str]:
+    """The provider that runs each node, by the node's name once ONNX Runtime has optimised the file, copies between
+    devices included, in the order of a run. Raises UnsupportedError where a provider of `settings` is not installed."""
+    arguments = _arguments(path, shapes, seed) | {"settings": plain_settings(settings)}
+    arrays, _ = isolated(_WORKER, "placed_here", arguments)
+    return {str(name): str(provider) for name, provider in zip(arrays["names"], arrays["providers"], strict=True)}
 
 
 def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ __all__ = [
     "made_feeds_of",
     "measure_here",
     "optimise_here",
+    "placed_here",
     "program_here",
     "quiet_library",
     "run_here",
@@ -168,6 +169,23 @@ def _measure(
     return [peak, persistent, live, held_bytes], names
 
 
+def placed_here(path: str, shapes: Shapes, seed: int, settings: Any) -> dict[str, npt.NDArray[Any]]:
+    """`placed_nodes` inside the worker process."""
+    library, wanted = quiet_library(), _settings(settings)
+    missing = [name for name in wanted.providers if name not in library.get_available_providers()]
+    if missing:
+        raise UnsupportedError(
+            f"ONNX Runtime {library.__version__} here has no {missing[0]}; onnxruntime-gpu brings it"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        session = open_session(library, path, wanted, profile_prefix=str(Path(folder) / "profile"))
+        _run(session, made_feeds_of(session, shapes, seed))
+        events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    names = [event["name"].removesuffix("_kernel_time") for event in kernels]
+    return {"names": np.asarray(names, np.str_), "providers": np.asarray([e["args"]["provider"] for e in kernels])}
+
+
 def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
     """`program_bytes` inside the worker process."""
     sys.argv = [path, "arena"]
@@ -178,11 +196,16 @@ def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def time_here(
-    sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, budget_s: float, rounds: tuple[int, int]
+    sessions: Sequence[tuple[str, Any]],
+    shapes: Shapes,
+    seed: int,
+    budget_s: float,
+    rounds: tuple[int, int],
+    latency: bool = False,
 ) -> dict[str, npt.NDArray[Any]]:
     """`session_seconds` inside the worker process. All sessions stay open. Every round runs each of them once, every
     second round in reverse sequence."""
-    library = quiet_library()
+    library, clock = quiet_library(), time.perf_counter if latency else time.process_time
     opened = [open_session(library, path, _settings(fields)) for path, fields in sessions]
     feeds = [made_feeds_of(session, shapes, seed) for session in opened]
     for session, fed in zip(opened, feeds, strict=True):
@@ -195,9 +218,9 @@ def time_here(
         row = [0.0] * len(opened)
         turns = range(len(opened)) if len(taken) % 2 == 0 else reversed(range(len(opened)))
         for index in turns:
-            begin = time.process_time()
+            begin = clock()
             opened[index].run(None, feeds[index])
-            row[index] = time.process_time() - begin
+            row[index] = clock() - begin
         taken.append(row)
     return {"seconds": np.asarray(taken)}
 

@@ -81,7 +81,8 @@ def open_session(
     if optimised_path is not None:
         options.optimized_model_filepath = optimised_path
     try:
-        return library.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+        providers = list(settings.providers) or ["CPUExecutionProvider"]
+        return library.InferenceSession(os.fspath(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
