@@ -77,7 +77,7 @@ bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evalu
 	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
-	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
+	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 figures merged gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done
 
 bench-pico: $(VENV)/dev.stamp  ## the pipelines paper's tables and figures, and what exact planning is worth: analytic
 	for name in table4 figure2 figure5 cuts numbers compare speed hand_over table5 redundancy tables6_7 figures12_16; do $(BIN)/python -m experiments.pico.$$name || exit 1; done

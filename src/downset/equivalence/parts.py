@@ -156,6 +156,9 @@ class _PartsProof:
                 if value != ABSENT:
                     self._claim(value, self._all_of(target))
             return
+        if node.kind == "Split":
+            self._merged(place)
+            return
         if any(isinstance(key, tuple) for key in node.settings):
             raise Unproven("it states more than an operator of its kind has")
         if node.effects or len(stated) != 1 or stated[0] is None:
