@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from downset.results.merged import LIMIT
 from experiments.inductor.__main__ import MEASURED
 from experiments.ios.cpu import verdict
 from experiments.ios.networks import NETWORKS
@@ -65,6 +66,18 @@ def test_no_schedule_of_stages_was_faster_on_a_cpu():
     assert all(row["device"].endswith("2 threads") and row["chosen"] == "sequential" for row in rows)
     assert all(verdict(duel) != "faster" for row in rows for duel in row["duels"])
     assert not (FOLDER / "ios_gpu.json").exists()
+
+
+def test_no_merged_file_was_written_that_is_slower_without_being_asked_for():
+    rows = [row for row in load_rows("ios_merged") if row["candidates"]]
+    assert len(rows) == 20 and len(load_rows("ios_merged")) - len(rows) == 13
+    assert {row["network"]: 1 / row["ratio"] > 1.1 for row in rows if row["chosen"]} == {
+        "randwire_cifar10": True,
+        "randwire_cifar100": True,
+    }
+    for row in rows:
+        counting = [one[measure] for one in row["times"] for measure in ("cpu", "latency") if one[measure] is not None]
+        assert not row["chosen"] or max(counting) == row["worst"] <= LIMIT
 
 
 def test_no_plan_of_a_pipeline_is_shorter_than_the_exact_one():
