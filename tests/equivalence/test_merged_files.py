@@ -132,9 +132,10 @@ def test_tampered_kernels_are_rejected(tmp_path):
                 tried.add(what.split()[0])
         if len(node.input) > 2:
             bias = weights_of(model)[node.input[2]]
-            for what, value in (("zero", np.zeros_like(bias)), ("rolled", np.roll(bias, 1))):
+            added = [("added", np.where(np.arange(len(bias)) == at, 1, bias)) for at in np.flatnonzero(bias == 0)]
+            for what, value in (("zero", np.zeros_like(bias)), ("rolled", np.roll(bias, 1)), *added):
                 if not np.array_equal(value, bias):
-                    changed = Mutant(what, with_weights(model, node.input[2], value))
+                    changed = Mutant(what, with_weights(model, node.input[2], value.astype(np.float32)))
                     assert not proven(path, changed.save(tmp_path / "t.onnx")), (node.name, what)
                     tried.add(what)
             bare = copy.deepcopy(model)
@@ -143,7 +144,7 @@ def test_tampered_kernels_are_rejected(tmp_path):
             if bias.any():
                 assert not proven(path, Mutant("missing", bare).save(tmp_path / "t.onnx")), node.name
                 tried.add("missing")
-    assert tried == {"swapped", "one", "shifted", "zero", "rolled", "missing"}
+    assert tried == {"swapped", "one", "shifted", "zero", "rolled", "missing", "added"}
 
 
 @pytest.mark.parametrize("name", ["pads", "strides", "dilations", "group", "count_include_pad", "axis"])
@@ -199,16 +200,38 @@ def test_no_certificate_makes_a_changed_kernel_right(tmp_path):
         assert not proven(path, saved) or (turn % 2 == 0 and same_in_onnx_runtime(path, saved))
 
 
+@pytest.mark.parametrize("options", [{}, {"opset": 11}], ids=["17", "11"])
+def test_a_split_that_hands_out_other_channels_is_rejected(tmp_path, options):
+    path, other = every_merge(tmp_path / "m.onnx", **options), tmp_path / "r.onnx"
+    merged_file(path, other)
+    model, tried = onnx.load(str(other)), 0
+    for place, node in enumerate(model.graph.node):
+        if node.op_type == "Split":
+            changed = copy.deepcopy(model)
+            results = changed.graph.node[place].output
+            results[0], results[1] = results[1], results[0]
+            assert not proven(path, Mutant("swapped", changed).save(tmp_path / "t.onnx")), node.name
+            tried += 1
+    assert tried
+
+
 def test_windows_that_follow_the_size_do_not_merge_where_sizes_are_open(tmp_path):
     """SAME pads of a strided convolution follow the size of the image, and so do pads that only just agree."""
-    net = MergeNet(1)
-    x = net.input(2, (6, 6))
-    strided = [
-        net.node("Conv", [x, net.constant(2, 2, k, k)], 2, kernel_shape=[k, k], strides=[2, 2], auto_pad="SAME_UPPER")
-        for k in (2, 3)
-    ]
-    uneven = [net.window(x, 2, [3, 3], [1, 1, end, end], strides=(2, 2)) for end in (0, 1)]
-    for y in strided:
-        net.sizes[y] = (3, 3)
-    graph = load(net.save(tmp_path / "m.onnx", [*strided, *uneven]))
-    assert merges_of(graph) and merges_of(graph, any_size=True) == []
+
+    def offers(made):
+        net = MergeNet(1)
+        x = net.input(2, (6, 6))
+        ends = made(net, x)
+        net.sizes |= dict.fromkeys(ends, (3, 3))
+        graph = load(net.save(tmp_path / "m.onnx", ends))
+        return bool(merges_of(graph)), bool(merges_of(graph, any_size=True))
+
+    def same(net, x):
+        attrs = {"strides": [2, 2], "auto_pad": "SAME_UPPER"}
+        return [net.node("Conv", [x, net.constant(2, 2, k, k)], 2, kernel_shape=[k, k], **attrs) for k in (2, 3)]
+
+    def padded(*ends):
+        return lambda net, x: [net.window(x, 2, [3, 3], [1, 1, end, end], strides=(2, 2)) for end in ends]
+
+    assert offers(same) == offers(padded(0, 1)) == (True, False)
+    assert offers(padded(1, 1)) == (True, True)

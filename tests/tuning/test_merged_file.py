@@ -82,8 +82,9 @@ def test_greedy_takes_one_family_more_as_long_as_that_is_faster(model, tmp_path,
     assert ds.compare(model, tmp_path / "merged.onnx").verdict() == "proven"
 
 
-def test_a_file_that_loses_in_fresh_rounds_is_not_written(model, tmp_path, monkeypatch):
-    clock(monkeypatch, {})
+@pytest.mark.parametrize("fresh", [{}, {("stacked", 1): 0.5, ("stacked", 2): 1.03}], ids=["slower", "on two threads"])
+def test_a_file_that_loses_in_fresh_rounds_is_not_written(model, tmp_path, monkeypatch, fresh):
+    clock(monkeypatch, fresh)
     first, plain = set(), merged_file.turns
 
     def flattered(paths, feeds, *, threads, rounds):

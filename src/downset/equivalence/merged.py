@@ -220,10 +220,11 @@ def pooled(stacks: Stacks, place: Place, out: Claim) -> Claim:
         raise Unproven(f"its settings are not those of {pool.label!r}")
     stacks.finite = True
     bias = _bias(stacks, stacks.maker[piece.of], piece)
-    if bias is None or not bias.any():
-        return Claim(out.of, out.box)
-    if not piece.biased:
+    is_zero = bias is None or not bias.any()
+    if not piece.biased or (is_zero and out.terms is not None):
         return Claim(out.of, out.box, (0, whole(stacks.first.values[pool.inputs[0]])[1][1]))
+    if is_zero:
+        return Claim(out.of, out.box)
     padded = any(_setting(pool, "pads")) or pool.settings.get("auto_pad") not in _UNPADDED
     if number(pool, "count_include_pad", 0) and (padded or number(pool, "ceil_mode", 0)):
         raise Unproven("it averages the bias with pads")
