@@ -106,8 +106,8 @@ def on_a_gpu() -> list[str]:
         by = chosen["device_ratio"]
 
         def against(*names: str, medians: Mapping[str, float] = medians) -> str:
-            found = [medians[name] for name in names if name in medians]
-            return f"{medians['sequential'] / min(found):.2f}" if found else "same"
+            seconds = [medians[name] for name in names if name in medians]
+            return f"{medians['sequential'] / min(seconds):.2f}" if seconds else "same"
 
         def compiler(key: str, chosen: Row = chosen, other: Row | None = other) -> str:
             return "-" if other is None else f"{other[key]['p50'] / chosen[key]['p50']:.2f}x"

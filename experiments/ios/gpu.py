@@ -10,11 +10,12 @@ they hold the copy of the inputs and no launch. End-to-end seconds are the host'
 the end.
 `ios` prices all stages of all endings, where no more than --timings differ. `eager` is PyTorch operator by operator
 (channels last, batch normalisation folded); the other peers are torch.compile of the same operators by its modes, and
-`frozen`, reduce-overhead with constant weights. ONNX Runtime with CUDA graphs and TensorRT were not run: their packages
-do not fit a machine without an index. Each network is measured in a process of its own within its share of --seconds,
-and its row is saved at once, with what is known by then and why there is no more. --missing leaves out what is
-recorded whole; --warm compiles for all networks side by side first, so that the compilers' caches hold what the
-measurements need. clock_mhz: of the multiprocessors, right behind the timing, where the driver tells it.
+`frozen`, reduce-overhead with constant weights. `ort-cuda` and `ort-tensorrt` are ONNX Runtime with CUDA graphs on
+the file of the paper's networks, where its package has these providers; the row says so where not. Each network is
+measured in a process of its own within its share of --seconds, and its row is saved at once, with what is known by
+then and why there is no more. --missing leaves out what is recorded whole; --warm compiles for all networks side by
+side first, so that the compilers' caches hold what the measurements need. clock_mhz: of the multiprocessors, right
+behind the timing, where the driver tells it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ import numpy as np
 
 from downset import DownsetError, Graph, StageLimits, StageResult, TorchDevice, open_device, tune_stages
 from downset.budget import Budget
-from downset.errors import LimitReached
+from downset.errors import LimitReached, UnsupportedError
 from downset.executor.arena import seeded_inputs
 from downset.executor.device_clock import DeviceClock
 from downset.executor.lane_program import concurrent_arena, lower, possibly_live_bytes
@@ -57,6 +58,7 @@ from experiments.frame import Experiment, names_of, run
 from experiments.ios.cpu import median_interval
 from experiments.ios.fig6 import beside_paper, candidates
 from experiments.rows import Row, load_rows
+from zoo import ZOO
 from zoo import graph as zoo_graph
 
 NETWORKS = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large")
@@ -74,6 +76,11 @@ PEERS: Mapping[str, Mapping[str, Any]] = {
     "max-autotune": {"mode": "max-autotune"},
 }
 """By name: the arguments of torch.compile."""
+PROVIDERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "ort-cuda": ("CUDAExecutionProvider", {"enable_cuda_graph": "1"}),
+    "ort-tensorrt": ("TensorrtExecutionProvider", {"trt_cuda_graph_enable": "1", "trt_fp16_enable": "1"}),
+}
+"""ONNX Runtime's providers by the name of the peer, with their options."""
 _ROUNDS = 31
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -168,6 +175,32 @@ def launches(graph: Graph, plan: StagePlan, device: TorchDevice) -> tuple[Callab
         "arena_bytes": concurrent_arena(planned, program, dtype=device.dtype).arena_bytes,
     }
     return lambda: engine.engine.launch(engine.values), taken
+
+
+def provider_call(name: str, batch: int, dtype: str, peer: str) -> Callable[[], Any]:
+    """A run of ONNX Runtime on inputs and outputs that lie on the device. It waits for the device at its end."""
+    import onnxruntime
+
+    provider, options = PROVIDERS[peer]
+    if provider not in onnxruntime.get_available_providers():
+        raise UnsupportedError(f"onnxruntime {onnxruntime.__version__} here has no {provider}")
+    if name in TODAY:
+        raise UnsupportedError("this network has no .onnx file")
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    model = ZOO[name]()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    if dtype == "float16":
+        model = convert_float_to_float16(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[(provider, dict(options))])
+    binding = session.io_binding()
+    for value in session.get_inputs():
+        array = np.zeros(value.shape, np.float16 if "float16" in value.type else np.float32)
+        binding.bind_ortvalue_input(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    for value in session.get_outputs():
+        binding.bind_output(value.name, "cuda", 0)
+    return lambda: session.run_with_iobinding(binding)
 
 
 def peer_call(graph: Graph, device: TorchDevice, peer: str) -> Callable[[], Any]:
@@ -274,7 +307,11 @@ def milestones(
         row["timed"] = {**row["timed"], "ios": timed({**calls, "ios": call}, _ROUNDS)["ios"]}
     yield row
     for peer in peers:
-        timing = attempt(lambda peer=peer: timed({**calls, peer: peer_call(graph, device, peer)}, _ROUNDS)[peer])
+
+        def make(peer: str = peer) -> Callable[[], Any]:
+            return provider_call(name, batch, dtype, peer) if peer in PROVIDERS else peer_call(graph, device, peer)
+
+        timing = attempt(lambda peer=peer, make=make: timed({**calls, peer: make()}, _ROUNDS)[peer])
         row["timed"] = {**row["timed"], peer: timing}
         yield row
     row["seconds"] = time.perf_counter() - begin
@@ -421,7 +458,7 @@ def rows(options: Namespace) -> Iterator[Row]:
     todo = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
     if options.compile:
         for peer in options.peers:
-            if peer not in ("eager", "none"):
+            if peer in PEERS and peer != "eager":
                 attempt(lambda peer=peer: peer_call(loaded(*todo[0]), device, peer))
         return
     if options.missing:
@@ -454,7 +491,7 @@ EXPERIMENT = Experiment(
         "--batches": {"default": "1"},
         "--timings": {"type": int, "default": 200},
         "--seconds": {"type": float, "default": 510.0, "help": "for everything"},
-        "--peers": {"type": names_of((*PEERS, "none")), "default": ["eager", "default", "reduce-overhead"]},
+        "--peers": {"type": names_of((*PEERS, *PROVIDERS, "none")), "default": ["eager", "default", "reduce-overhead"]},
         "--missing": {"action": "store_true", "help": "leave out what is recorded whole"},
         "--warm": {"action": "store_true", "help": "compile for all networks side by side first"},
         "--one": {"help": SUPPRESS},

@@ -1,4 +1,4 @@
-"""What a call of a staged module does on a GPU: no wait, the right order of streams, and what NaN becomes.
+"""Calls of a staged module on a GPU: they wait for nothing, keep to the order of streams, and note NaN.
 
     python -m experiments.ios.gpu_calls [--quick]
 

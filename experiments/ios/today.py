@@ -75,11 +75,11 @@ class DecoderStep(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(width, heads) for _ in range(layers))
 
     def forward(self, x: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        made = []
+        kept_on = []
         for place, layer in enumerate(self.layers):
             x, keys, values = layer(x, kept[2 * place], kept[2 * place + 1])
-            made += [keys, values]
-        return (x, *made)
+            kept_on += [keys, values]
+        return (x, *kept_on)
 
 
 class UnetBlock(nn.Module):
@@ -182,9 +182,9 @@ TODAY: Mapping[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[Tensor,
 def exported(name: str, batch: int) -> Any:
     """The exported program of one of these networks."""
     torch.manual_seed(0)
-    made, inputs = TODAY[name]
+    module, inputs = TODAY[name]
     with torch.no_grad():
-        return torch.export.export(made().eval(), inputs(batch))
+        return torch.export.export(module().eval(), inputs(batch))
 
 
 def today_graph(name: str, batch: int) -> Graph:

@@ -77,6 +77,11 @@ def test_the_papers_search_is_timed_where_its_stages_are_few(stand_in):
     assert row["timed"]["ios"]["device_s"]["p50"] > 0.0
 
 
+def test_a_peer_that_is_not_installed_says_so():
+    with pytest.raises(UnsupportedError, match="here has no TensorrtExecutionProvider"):
+        gpu.provider_call("squeezenet", 1, "float16", "ort-tensorrt")
+
+
 def test_another_batch_without_peers(stand_in):
     *_, last = gpu.milestones("squeezenet", 3, "float32", peers=[], timings=5, seconds=60.0)
     assert last["batch"] == 3
@@ -157,12 +162,12 @@ def test_rows_are_saved_one_by_one_within_the_time(tmp_path, monkeypatch, capsys
     )
     assert saved == [["resnet50"], ["resnet50", "squeezenet"]]
     assert given == pytest.approx([500 / 4.5, 500.0], abs=5.0)
+    assert [row["network"] for row in committed.load_rows("ios_gpu")] == ["resnet50", "squeezenet", "nasnet_large"]
+    assert "nothing" in capsys.readouterr().out
     given.clear()
     run(gpu.EXPERIMENT, ["--networks", "squeezenet,nasnet_large", "--seconds", "20", "--peers", "none"])
     assert given == [gpu.LEAST_S]
     assert "no time was left for nasnet_large at batch 1" in capsys.readouterr().out
-    assert [row["network"] for row in committed.load_rows("ios_gpu")] == ["resnet50", "squeezenet", "nasnet_large"]
-    assert "nothing" in capsys.readouterr().out
 
 
 def test_rows_are_replaced_whole(tmp_path):

@@ -147,7 +147,7 @@ def test_a_wrong_option_is_one_line():
 
 
 def test_tensors_of_other_devices_are_named():
-    with pytest.raises(UnsupportedError, match="its tensors lie on cpu, meta; stages run on one device"):
+    with pytest.raises(UnsupportedError, match="its tensors lie on cpu, meta; stages run on one device: "):
         ds.stage_backend(None, [torch.ones(1), torch.ones(1, device="meta")], options={"strict": True})
 
 

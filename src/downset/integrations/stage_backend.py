@@ -76,7 +76,7 @@ class _StagedGraph:
         self._close = weakref.finalize(self, self._staged.close)
 
     def _read(self, values: Sequence[Any]) -> list[tuple[int, int]]:
-        """What tells a changed weight: where it lies, and how often it was written to."""
+        """Where each weight lies, and how often it was written to: a change of a weight changes one of both."""
         return [(values[place].data_ptr(), values[place]._version) for place in self._weights]
 
 
@@ -95,10 +95,13 @@ def _device(inputs: Sequence[Any]) -> str:
         if value.requires_grad and torch.is_grad_enabled():
             raise UnsupportedError("it computes gradients; stages are for inference (torch.no_grad or inference_mode)")
     devices = {value.device for value in inputs}
-    if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
+    here = {torch.device("cpu")}
+    if torch.cuda.is_available():
+        here |= {torch.device("cuda", torch.cuda.current_device())}
+    if len(devices) > 1 or not devices <= here:
         named = ", ".join(sorted(map(str, devices)))
-        raise UnsupportedError(f"its tensors lie on {named}; stages run on one device, the CPU or CUDA")
-    return next((device.type for device in devices), "cpu")
+        raise UnsupportedError(f"its tensors lie on {named}; stages run on one device: the CPU, or CUDA's current one")
+    return next((str(device.type) for device in devices), "cpu")
 
 
 def _exported(module: Any, values: Sequence[Any], weights: Sequence[int], moving: Sequence[int]) -> Any:

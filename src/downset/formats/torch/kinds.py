@@ -39,8 +39,8 @@ def _plain(argument: Any, positions: Iterator[int]) -> Any:
         return {str(name): _plain(value, positions) for name, value in argument.items()}
     if isinstance(argument, (list, tuple)):
         return [_plain(item, positions) for item in argument]
-    known = argument is None or isinstance(argument, (bool, int, float, str))
-    return argument if known else {"setting": "an element type, a device or a layout"}
+    plain = argument is None or isinstance(argument, (bool, int, float, str))
+    return argument if plain else {"setting": "an element type, a device or a layout"}
 
 
 _BINARY = {
