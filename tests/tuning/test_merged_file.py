@@ -147,6 +147,15 @@ def test_a_candidate_that_is_asked_for_is_written_though_it_is_slower(model, tmp
     fails(2, "stage", fixed, "--export", out, "--candidate", "greedy", says="no candidate 'greedy'; it has 'stacked'")
 
 
+def test_a_name_with_the_merges_of_an_earlier_one_stands_for_that(tmp_path, monkeypatch):
+    clock(monkeypatch, {})
+    net = MergeNet()
+    x = net.input(2, (4, 4))
+    path = net.save(tmp_path / "m.onnx", [net.window(x, 2, [1, 1], [0] * 4) for _ in range(2)])
+    found = ds.export_merged(path, tmp_path / "out.onnx", candidate="all")
+    assert found.chosen == "stacked" and [one.name for one in found.candidates] == ["stacked"]
+
+
 def test_mistakes_are_one_line(model, tmp_path, fails):
     out = tmp_path / "merged.onnx"
     fails(2, "stage", model, "--export", model, says="being read")

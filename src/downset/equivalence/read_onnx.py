@@ -216,9 +216,10 @@ class _OnnxNetworkReader:
         return {
             node.output[0]: partial(self._form.content, attribute.t)
             for node in graph.node
-            if node.op_type == "Constant" and node.domain in _STANDARD and len(node.output) == 1
+            if node.op_type == "Constant" and node.domain in _STANDARD and self._function_of(node) is None
+            if len(node.output) == len(node.attribute) == 1
             for attribute in node.attribute
-            if attribute.name == "value" and attribute.type == _TENSOR
+            if attribute.name == "value" and attribute.type == _TENSOR and not attribute.ref_attr_name
         }
 
     def _weight(self, weight: Any) -> FileValue:

@@ -135,7 +135,7 @@ def _exported(job: _MergeJob, wanted: str | None, output: Path | None) -> Merged
     images_open = any(axis > 0 for one in axes for _, axis in one.places)
     sites = merges_of(job.graph, others=list(others.values()), any_size=images_open)
     notes: list[str] = []
-    files = [] if not sites else _timed(job, sites, notes)
+    files, names = _timed(job, sites, notes)
     result = MergedNetwork(
         len(job.graph.ops),
         tuple(files),
@@ -147,26 +147,33 @@ def _exported(job: _MergeJob, wanted: str | None, output: Path | None) -> Merged
         versions=versions_of("onnx", "onnxruntime"),
         notes=tuple(notes),
     )
-    best = _best(files, wanted)
+    if wanted is not None and wanted not in names:
+        raise UsageError(f"{job.path} has no candidate {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}")
+    best = _best(files, None if wanted is None else names[wanted])
     if best is None:
-        if wanted is not None:
-            named = ", ".join(repr(one.name) for one in files) or "none"
-            raise UsageError(f"{job.path} has no candidate {wanted!r}; it has {named}")
         return result
     if wanted is None and (best.ratio >= 1 or best.worst_ratio > LIMIT):
         return replace(result, why=f"the best candidate, {best.name}, {_words(best.times)}")
+    return _confirmed(job, result, best, others, output)
+
+
+def _confirmed(
+    job: _MergeJob, result: MergedNetwork, best: MergedFile, others: Mapping[str, Graph], output: Path | None
+) -> MergedNetwork:
+    """The result with a candidate timed in fresh processes, held to the original, and written, if it gains or was asked
+    for."""
     job.progress("confirming the best", 0, 1)
     times = job.times(best.name, fresh=_FRESH, rounds=-(-job.runs // _FRESH))
     gains = worst(times) <= LIMIT and any(one.faster for one in times)
     why = f"{best.name} {_words(times)}, in {len(times[0].cpu_s)} fresh rounds"
-    if wanted is None and not gains:
+    if not result.asked and not gains:
         return replace(result, times=times, why=why)
     held, refusal = _held(job, best, others)
     if refusal:
-        if wanted is not None:
+        if result.asked:
             raise InvalidPlan(f"{job.path}: the file of {best.name!r} was refused: ", refusal, "; please report it")
         note = Message(f"the file of {best.name!r} was refused: ", refusal, "; please report it")
-        return replace(result, times=times, why=f"{best.name} was refused", notes=(*notes, note))
+        return replace(result, times=times, why=f"{best.name} was refused", notes=(*result.notes, note))
     if output is not None:
         bring_weights(job.file(best.name), source=job.path, output=output)
         copy_whole(job.file(best.name), output)
@@ -197,17 +204,24 @@ def _at_other_sizes(job: _MergeJob, axes: Sequence[OpenAxis]) -> dict[str, Graph
     return graphs
 
 
-def _timed(job: _MergeJob, sites: Sequence[MergeSite], notes: list[str]) -> list[MergedFile]:
-    """The candidates that differ, proven and timed; those that cannot be proven are left out with a note."""
+def _timed(job: _MergeJob, sites: Sequence[MergeSite], notes: list[str]) -> tuple[list[MergedFile], dict[str, str]]:
+    """(the candidates that differ, proven and timed; by the name of each candidate, that of the one with its merges).
+    Those that cannot be proven are left out with a note."""
+    if not sites:
+        return [], {}
     link_weights(job.path, job.folder)
     files: list[MergedFile] = []
     kept: dict[tuple[tuple[str, ...], ...], str] = {}
+    names: dict[str, str] = {}
 
     def tried(name: str, families: Sequence[str]) -> MergedFile | None:
         merged, merges = merge_families(job.graph, sites, families)
         key = tuple((op.name, *map(str, op.outputs)) for op in merged.ops)
-        if not merges or key in kept:
-            return next((file for file in files if file.name == kept.get(key)), None)
+        if not merges:
+            return None
+        if key in kept:
+            names[name] = kept[key]
+            return next(file for file in files if file.name == kept[key])
         job.progress(f"timing {name}", len(files), len(MERGED_NAMES))
         try:
             export_onnx(job.file(name), merged, range(len(merged.ops)))
@@ -218,7 +232,7 @@ def _timed(job: _MergeJob, sites: Sequence[MergeSite], notes: list[str]) -> list
         if not proof.proven:
             notes.append(f"candidate {name!r} was left out: not proven ({proof.reason}); please report it")
             return None
-        kept[key] = name
+        kept[key] = names[name] = name
         times = job.times(name, fresh=1, rounds=max(job.runs // 2, _LEAST_SEARCHED))
         file = MergedFile(name, tuple(families), merges, len(merged.ops), proof, times)
         files.append(file)
@@ -229,7 +243,7 @@ def _timed(job: _MergeJob, sites: Sequence[MergeSite], notes: list[str]) -> list
     order = sorted((name for name in alone if alone[name].ratio < 1), key=lambda name: alone[name].ratio)
     if len(order) > 1:
         _greedily(order, alone, tried)
-    return files
+    return files, names
 
 
 def _greedily(
