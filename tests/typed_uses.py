@@ -39,6 +39,7 @@ device = ds.open_device("cpu", threads=1)
 tuned = ds.tune_stages(graph, device, limits=ds.StageLimits(timings=10), profiles=ds.Profiles())
 assert_type(tuned, ds.StageResult)
 outputs = ds.run_stages(graph, tuned.plan, compare=True).outputs
+merged_ratio: float = ds.export_merged("net.onnx", "merged.onnx", threads=(1,), candidate="stacked").ratio
 staged = ds.stage_module(object(), device, plan=tuned.plan, limits=ds.StageLimits(timings=10))
 assert_type(outputs["y"], npt.NDArray[Any])
 assert_type(ds.compare("a.tflite", "b.tflite"), ds.Comparison)
