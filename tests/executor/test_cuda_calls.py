@@ -88,6 +88,23 @@ def test_a_call_on_another_stream_comes_behind_the_call_before(tmp_path, stand_i
     assert copies[-1] in stand_in.behind(stand_in.tail[stand_in.default])
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_modes_and_gradients_of_the_caller_change_nothing(model, stand_in, device):
+    program = torch.export.export(model, (torch.randn(1, 3, 6, 6),))
+    module = ds.stage_module(program, device, limits=ds.StageLimits(timings=4), runs=1)
+    x = torch.randn(1, 3, 6, 6)
+    with torch.no_grad():
+        expected = model(x)
+    modes = (torch.inference_mode, torch.no_grad, torch.enable_grad, torch.inference_mode)
+    for mode in modes:
+        with mode():
+            ours = module(x.clone().requires_grad_(mode is torch.enable_grad))
+        for one, other in zip(ours, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+            assert not one.requires_grad
+    module.close()
+
+
 def test_outputs_are_views_on_request_alone(model, stand_in):
     x = torch.randn(1, 3, 6, 6)
     for views in (False, True):

@@ -64,7 +64,7 @@ class CudaEngine:
         self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
         try:
             # cuDNN times and chooses algorithms while calls are bound and warmed up; the capture uses these choices.
-            with torch.no_grad(), _choosing(torch, True):
+            with _plainly(torch), _choosing(torch, True):
                 # Never the caller's memory.
                 self.static = [binder.place(value, of).clone() for value, of in zip(values, inputs, strict=True)]
                 self._fixed = binder.fixed_outputs(outputs)
@@ -73,7 +73,7 @@ class CudaEngine:
                     self._watch = self._watching(binder.device)
                 self._warm_up()
             # A collection of garbage could destroy another engine's graph during the capture.
-            with torch.no_grad(), _choosing(torch, False), uncollected():
+            with _plainly(torch), _choosing(torch, False), uncollected():
                 self._capture(copies, self._streams[first])
         except RuntimeError as error:  # from PyTorch: out of memory, no kernel, or not allowed in a capture
             # After a failure inside a capture its end fails too; the first error says more.
@@ -120,8 +120,9 @@ class CudaEngine:
         stream = self._torch.cuda.current_stream()
         if self._last_stream is not None and self._last_stream != stream:
             stream.wait_event(self._ended)
-        for static, value in zip(self.static, values, strict=True):
-            self._bring(static, value)
+        with self._torch.no_grad():
+            for static, value in zip(self.static, values, strict=True):
+                self._bring(static, value)
         self.graph.replay()
         self._last_stream = stream
         self._ended.record(stream)
@@ -268,6 +269,14 @@ def _drop(table: dict[int, Any], tensors: Sequence[int]) -> None:
 def _names(binder: Binder, program: LaneProgram, members: Sequence[int]) -> str:
     ops = [binder.graph.ops[op] for unit in members for op in program.units[unit]]
     return "operator " + ", ".join(f"{op.name!r} ({op.kind})" for op in ops)
+
+
+@contextmanager
+def _plainly(torch: Any) -> Iterator[None]:
+    """Without gradients, and with tensors that may be written to in any mode, also where the caller is in inference
+    mode."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 @contextmanager
