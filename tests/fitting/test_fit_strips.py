@@ -121,6 +121,20 @@ def test_what_fits_by_strips_alone_is_computed_in_strips(plain, tmp_path):
     assert said["peak_bytes"]["space"] == "every order of the network that ships"
 
 
+def test_an_operator_at_the_peak_that_needs_all_rows_is_named(tmp_path, plain):
+    """A layer that reads its whole input, behind maps that are larger without strips."""
+    net = Net(3, dtype="int8")
+    x = net.conv(net.conv(net.start(32, 32, 2), 12, 3), 1, 3, 4)
+    weights = net._weights(x, (6000, 64), 0)
+    net.save(tmp_path / "m.tflite", [net.add_op("FULLY_CONNECTED", (x, *weights), (1, 6000), "FullyConnectedOptions")])
+    fitted = fit(tmp_path / "m.tflite", max_recompute=0.0, time_limit_s=5)
+    assert strips(fitted)
+    (said,) = [note for note in fitted.notes if "all rows" in note]
+    assert said.startswith("the peak is at Gemm t9: it needs all rows of its input at once")
+    assert said.endswith(", and the sums of its parts would be rounded")
+    assert not any("all rows" in note for note in plain[1].notes)
+
+
 def test_next_steps_name_tensors_of_the_users_file(plain, tmp_path):
     """Strips make tensors of their own, which nobody can make smaller."""
     path, before = plain
