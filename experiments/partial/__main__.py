@@ -5,7 +5,8 @@
 For every `.tflite` model the front of segments in strips is searched, in the order that `fit` plans and as it searches,
 with at most 10 % more multiply-adds, and a second time with results over inputs as TFLite Micro's reference kernels
 allow it. The work limit is of each search and ends it before the time does; placements have one of their own, so that
-bytes do not depend on the load. Rows are the file as it is, and the plans
+bytes do not depend on the load. `bound_bytes` is the lower bound on the peak of every plan in that order, in any strips
+of rows (`partial.least_peak`), beside the peak that is planned. Rows are the file as it is, and the plans
 of least total and least head for each limit on arithmetic, next to what was wanted of them, written with offsets and
 run in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), next to the estimate of the
 tail on a Cortex-M; `differs` counts elements of the outputs that differ from the original's, milliseconds are medians
@@ -138,7 +139,7 @@ def tflite_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iter
     original = plan_arena(graph, range(len(graph.ops)), method="tflm_greedy", memory="tflm").arena_bytes
     as_it_is = {"arena_bytes": original, **_ran(path, path)}
     yield {**common, "plan": "the file as it is", **as_it_is}
-    if not search.found:
+    if not search.has_strips:
         why = f"no strips need fewer bytes than the order: {_in_the_way(search)}"
         bytes_ = {"arena_bytes": as_it_is["arena_bytes"], "file_bytes": as_it_is["file_bytes"]}
         yield {**common, "plan": "in strips", **bytes_, "not_run": why}
@@ -299,6 +300,7 @@ def onnx_rows(name: str, path: Path, folder: Path, options: Namespace) -> Iterat
             "operators": [len(graph.ops), len(striped.ops)],
             "extra_macs": macs(striped) - macs(graph),
             "macs": macs(graph),
+            "bound_bytes": front.bound_bytes,
             "planned_bytes": plan.price.peak_bytes,
             "in_use_bytes": taken.peak_bytes,
             "held_bytes": taken.held_bytes,
@@ -326,6 +328,15 @@ def _judged(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
 def _goal(row: Row) -> str:
     figure, most, reached = row.get("goal", ("", 0, True))
     return f"{figure.removesuffix('_bytes')} <= {most:,}: {'reached' if reached else 'not reached'}" if figure else ""
+
+
+def _by_the_bound(row: Row) -> str:
+    """The peak of the plan by its lower bound, which no plan in this order goes below, in any strips of rows."""
+    return f"{row['planned_bytes'] / row['bound_bytes']:.2f}" if {"planned_bytes", "bound_bytes"} <= row.keys() else ""
+
+
+def _bound(row: Row) -> str:
+    return f"{row['bound_bytes']:,}" if "bound_bytes" in row else ""
 
 
 def _cells(row: Row) -> list[str]:
@@ -374,7 +385,13 @@ TITLES = ("plan", "arena", "head, or in use", "tail", "total, or held", "file", 
 EXPERIMENT = Experiment(
     "partial",
     rows,
-    (*fields("model"), *(column(place, title) for place, title in enumerate(TITLES)), ("goal", _goal)),
+    (
+        *fields("model"),
+        *(column(place, title) for place, title in enumerate(TITLES)),
+        ("lower bound", _bound),
+        ("peak by the bound", _by_the_bound),
+        ("goal", _goal),
+    ),
     key=("model", "plan"),
     quick="print the committed rows",
     options={

@@ -91,6 +91,7 @@ def rows(options: Namespace) -> Iterator[Row]:
             "macs": macs(graph),
             "whole_bytes": whole,
             "planned_bytes": best.price.peak_bytes,
+            "bound_bytes": front.bound_bytes,
             "our_more_macs": round(best.price.extra_macs / macs(graph), 4),
             "segments": [[part.first, part.stop, part.strips, len(part.recomputed)] for part in best.segments],
             "theirs_bytes": theirs["nbytes"],
@@ -104,6 +105,7 @@ EXPERIMENT = Experiment(
     (
         ("more MACs at most", "{more_macs:.2%}"),
         ("ours, planned B", "{planned_bytes:,}"),
+        ("lower bound", "{bound_bytes:,}"),
         ("more MACs", "{our_more_macs:.2%}"),
         ("msf-CNN, its analysis B", "{theirs_bytes:,}"),
         ("msf-CNN, measured B", "{theirs_measured_bytes:,}"),

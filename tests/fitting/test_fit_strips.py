@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import jsonschema
 import numpy as np
 import onnx
 import pytest
@@ -30,11 +31,14 @@ from downset.reports.document import Picture
 from downset.reports.fit_document import fit_document
 from downset.reports.fit_sentences import gain_line
 from downset.reports.fit_steps import fit_next_steps
+from downset.reports.json_form import json_of
 from downset.reports.text import report
 from downset.runtimes import ort, tflm
 from downset.runtimes.targets import TARGETS
 from tests.command import typed
 from tests.strip_networks import SAME, StripNet
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 class Net(StripNet):
@@ -105,6 +109,30 @@ def test_what_fits_by_strips_alone_is_computed_in_strips(plain, tmp_path):
     assert strips(fitted)
     assert fitted.outputs.equal
     assert tflm.measure(tmp_path / "f.tflite").total_bytes == fitted.measured.after <= limit
+    said = json.loads(json.dumps(json_of(fit_document(fitted))))
+    described = json.loads((SCHEMAS / "fit.json").read_text())["properties"]
+    ends = [result.graph.tensors[tensor].nbytes for tensor in (*result.graph.inputs, *result.graph.outputs)]
+    for key in ("peak_bytes", "arena_bytes"):
+        jsonschema.validate(said[key], described[key])
+        assert said[key]["space"] == "every plan in this order, with segments whole or in strips of rows"
+        assert max(ends) < said[key]["bound"] <= said[key]["after"]
+    assert "the lower bound holds for every plan in this order" in " ".join(report(fitted).split())
+    said = json_of(fit_document(result))
+    assert said["peak_bytes"]["space"] == "every order of the network that ships"
+
+
+def test_an_operator_at_the_peak_that_needs_all_rows_is_named(tmp_path, plain):
+    """A layer that reads its whole input, behind maps that are larger without strips."""
+    net = Net(3, dtype="int8")
+    x = net.conv(net.conv(net.start(32, 32, 2), 12, 3), 1, 3, 4)
+    weights = net._weights(x, (6000, 64), 0)
+    net.save(tmp_path / "m.tflite", [net.add_op("FULLY_CONNECTED", (x, *weights), (1, 6000), "FullyConnectedOptions")])
+    fitted = fit(tmp_path / "m.tflite", max_recompute=0.0, time_limit_s=5)
+    assert strips(fitted)
+    (said,) = [note for note in fitted.notes if "all rows" in note]
+    assert said.startswith("the peak is at Gemm t9: it needs all rows of its input at once")
+    assert said.endswith(", and the sums of its parts would be rounded")
+    assert not any("all rows" in note for note in plain[1].notes)
 
 
 def test_next_steps_name_tensors_of_the_users_file(plain, tmp_path):

@@ -14,6 +14,7 @@ from downset.budget import Budget
 from downset.graph.core import ABSENT
 from downset.graph.cost import row_form
 from downset.memory.models import memory_model
+from downset.partial import segment_bounds
 from downset.partial import segments as segments_module
 from downset.partial.front import Option, compose
 from downset.partial.least_peak import least_peak
@@ -72,18 +73,23 @@ def test_the_segments_of_short_runs_are_all_pairs_of_cuts(graph, most):
 
 @pytest.mark.parametrize("count", [20, 200, 800])
 def test_segments_are_at_most_linear_in_cuts(count, monkeypatch):
-    """Counted: segments that are listed, and operators that their bounds walk over."""
+    """Counted: segments that are listed, and steps along chains that their bounds take."""
     graph = diamonds(count)
     form = row_form(graph)
-    walked = []
-    monkeypatch.setattr("downset.partial.least_peak.needed", lambda _, ops, wanted: walked.extend(ops) or {})
+    taken = []
+    one_step = segment_bounds.next_demand
+    monkeypatch.setattr(
+        segment_bounds, "next_demand", lambda *given, **named: taken.append(1) or one_step(*given, **named)
+    )
     cuts = find_cuts(graph, form)
     segments = list(find_segments(graph, form, cuts=cuts))
     assert len(cuts.crossing) == count + 1
     assert len(segments) <= segments_module.EVERY_PAIR // 2 * len(cuts.crossing)
     assert {(s.first, s.stop) for s in segments} >= {(3 * at, 3 * at + 3) for at in range(count)} | {(0, 3 * count)}
     least_peak(form, Pricing(graph, form, memory_model("live")), segments, cuts)
-    assert len(walked) <= len(graph.ops)
+    assert len(taken) <= 1000 * len(
+        graph.ops
+    )  # of each tensor with the 96 before it, by 10 prices, wanted rows, and kinds
 
 
 @given(spatial_graphs(), st.sampled_from(["live", "tflm", "ort"]), st.booleans())

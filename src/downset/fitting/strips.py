@@ -267,9 +267,33 @@ def files_of(job: Job, search: StripSearch, plan: PartialPlan, name: str) -> lis
 
 
 def note_arithmetic(job: Job, graph: Graph, files: Sequence[Candidate]) -> None:
-    """Add a note about the MACs of a network in strips, the same in all its files."""
+    """Add notes about a network in strips, the same in all its files: about its MACs, and about an operator at its peak
+    that needs all rows of its input."""
     if files and files[0].plan is not None:
         job.notes.add(arithmetic(graph, files[0].plan.graph))
+        job.notes.add(*_whole_at_peak(graph, files[0].plan))
+
+
+def _whole_at_peak(graph: Graph, plan: PlannedGraph) -> list[str]:
+    """A line that names the operator at the peak of a network in strips, if it needs all rows of an input."""
+    striped, order = plan.graph, plan.together.order
+    live = profile(order_problem(striped, order.memory), order.steps)
+    peak = striped.ops[order.steps[max(range(len(live)), key=live.__getitem__)]]
+    index = next((number for number, op in enumerate(graph.ops) if op.name == peak.name), None)
+    form = writable_rows(graph, row_form(graph, halos_required=False))
+    if index is None or not _reads_all_rows(form, index):
+        return []
+    rounded = ", and the sums of its parts would be rounded" if kind_of(peak.kind).macs in ("gemm", "matmul") else ""
+    return [f"the peak is at {peak.kind} {operator_name(peak.name)}: it needs all rows of its input at once{rounded}"]
+
+
+def _reads_all_rows(form: RowForm, index: int) -> bool:
+    op = form.ops[index]
+    return any(
+        form.rows[item.tensor] > 1
+        and (op.whole or item.map is None or item.map((0, 1), form.rows[item.tensor]) == (0, form.rows[item.tensor]))
+        for item in op.inputs
+    )
 
 
 def arithmetic(graph: Graph, striped: Graph) -> str:

@@ -7,8 +7,8 @@ Complexity: choices are priced one by one, in a sequence that does not depend on
     Then `compose` finds the front over all choices that were priced, and over those of each earlier step of work.
 Deviations: a number of strips is tried if its highest strip is lower than with fewer strips. Where a segment has at
 most `EVERY_SUBSET` units, every set of recomputing units is a choice. Elsewhere the sets are all units, none, each
-alone, and unions of those that free the most bytes for each extra MAC. The bound holds for every plan with these
-segments in this order of operators, also for sets and numbers of strips that were not tried.
+alone, and unions of those that free the most bytes for each extra MAC. The bound holds for every plan in this order of
+operators, also for segments, sets and numbers of strips that were not tried.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ class PartialFront:
 
     `plans`: the front; no other plan found is as good in peak, MACs and persistent bytes. The first is the network
     without strips, or computes no more than it. `beyond`: plans of the front that recompute more than is allowed.
-    `bound_bytes`: no plan with these segments in this order has a lower peak. `complete`: every choice was priced, so
-    that this is the front of all choices. `priced`: choices priced. `computed_whole`: operators that no strip computes,
-    by index, with reasons. `earlier`: further plans within the limit of recomputing. They were on the front at an
-    earlier step of work, or are on the front under a model without overlaps, with their prices there. A file may need
-    more bytes than the price of its plan, so that an earlier plan may need fewer than those of the front. A search with
-    larger limits keeps them. `stopped_by`: the limit that ended the search early, if one did."""
+    `bound_bytes`: no plan in this order has a lower peak, in the space of `least_peak`: segments between all cuts, with
+    strips of any heights along these rows, any steps in any order, rows kept or recomputed. `complete`: every choice
+    was priced, so that this is the front of all choices. `priced`: choices priced. `computed_whole`: operators that no
+    strip computes, by index, with reasons. `earlier`: further plans within the limit of recomputing. They were on the
+    front at an earlier step of work, or are on the front under a model without overlaps, with their prices there. A
+    file may need more bytes than the price of its plan, so that an earlier plan may need fewer than those of the front.
+    A search with larger limits keeps them. `stopped_by`: the limit that ended the search early, if one did."""
 
     plans: tuple[PartialPlan, ...]
     beyond: tuple[PartialPlan, ...]
@@ -113,12 +114,12 @@ def partial_front(
             break
         segments.append(segment)
     search.complete = not cuts.long_runs
-    bound = least_peak(form, pricing, segments, cuts)
+    bound = least_peak(form, pricing, segments, cuts, listing)
     if pricing.model.kernels is not None:
         # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
         # worse.
         apart = replace(pricing.model, name="apart", kernels=None, in_place=frozenset())
-        least = least_peak(form, Pricing(graph, form, apart), segments, cuts)
+        least = least_peak(form, Pricing(graph, form, apart), segments, cuts, listing)
         search.explore(segments, least, apart=True)
     search.explore(segments, bound)
     total = sum(op.macs for op in form.ops)

@@ -173,7 +173,8 @@ def _figures(fit: Fit) -> tuple[Value, ...]:
     figures = []
     for row in _byte_rows(fit):
         bound = bound_text(f"{format_bytes(row.bound or 0)} B", gap_of(row.after, row.bound or 0))
-        remark = row.remark or f"analytic, {'proven least' if row.proven else bound}"
+        of_space = f" of {row.space}" if _in_strips(fit) else ""
+        remark = row.remark or f"analytic, {'proven least' if row.proven else bound}{of_space}"
         text = f"{row.after_text} B" if row.before == row.after else f"{format_bytes(row.before)} → {row.after_text} B"
         figures.append(Value(row.title, text, remark=remark, on=PAGE))
     measured = fit.measured
@@ -223,13 +224,20 @@ _BYTES = (
 )
 
 
+_STRIPS = "every plan in this order, with segments whole or in strips of rows"
+"""The space for which a bound holds where strips ship (`partial.least_peak`)."""
+
+
+def _in_strips(fit: Fit) -> bool:
+    return any(rewrite.kind == "row-wise" for rewrite in fit.rewrites)
+
+
 def _byte_rows(fit: Fit) -> list[_Bytes]:
+    spaces = ("every order of the network that ships", "every order and placement of the network that ships")
+    figures = (("peak of live bytes", fit.peak, "peak_bytes"), ("arena", fit.arena, "arena_bytes"))
     rows = [
-        _Bytes(title, one.before, one.after, format_bytes(one.after), one.bound, one.proven, key, f"every {space}")
-        for title, one, key, space in (
-            ("peak of live bytes", fit.peak, "peak_bytes", "order of the network that ships"),
-            ("arena", fit.arena, "arena_bytes", "order and placement of the network that ships"),
-        )
+        _Bytes(title, one.before, one.after, format_bytes(one.after), one.bound, one.proven, key, space)
+        for (title, one, key), space in zip(figures, (_STRIPS, _STRIPS) if _in_strips(fit) else spaces, strict=True)
     ]
     if fit.measured is not None:
         how = "held" if fit.measured.rows else "measured"
@@ -244,7 +252,8 @@ def _byte_rows(fit: Fit) -> list[_Bytes]:
 
 
 def _bytes_table(fit: Fit) -> Table:
-    return Table(_BYTES, _byte_rows(fit), row_key=lambda row: row.key, on=TERMINAL)
+    legend = f"the lower bound holds for {_STRIPS}" if _in_strips(fit) else ""
+    return Table(_BYTES, _byte_rows(fit), row_key=lambda row: row.key, legend=legend, on=TERMINAL)
 
 
 def _sessions(fit: Fit) -> list[Part]:

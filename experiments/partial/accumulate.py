@@ -1,0 +1,300 @@
+"""Which operators that read a whole feature map can add it up strip by strip, to the bit, in stock operators.
+
+    python -m experiments.partial.accumulate [--quick]
+
+Each row is an operator and a spelling of it that reads one pixel at a time: of `networks` random networks (sizes,
+scales, zero points and weights), for how many there is such a spelling, and how many of these give outputs equal bit
+for bit in TFLite Micro (*measured*). Head and tail are those of a map of 7 x 7 x 1280 with the operator, and with the
+spelling; the map is the network's input and lies whole in both.
+
+int8 is added in int32: a pixel is cut out (SLICE), widened (CAST) and added (ADD). TFLite Micro's SUM, CUMSUM and ADD_N
+take no int32. Then DIV divides as the pool's kernel does: DIV truncates, so half of the count is added first, with the
+sum's sign. Or QUANTIZE scales it. Its multiplier comes from two scales of 24 bits, that of MEAN has 31: the nearest
+scale is taken, and where *checked*, one by which every possible sum is rounded as MEAN rounds it, or none. Results of
+FULLY_CONNECTED, CONV_2D and BATCH_MATMUL are always rounded to int8 or int16; parts of one are added as int8. float32
+is added in the sequence of the kernel; FULLY_CONNECTED sums each part alone, so that its parts are rounded otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from downset.errors import UnsupportedError
+from downset.runtimes import tflm
+from experiments.frame import Experiment, run
+from experiments.rows import Row
+
+NETWORKS = 60
+LARGE = 7, 7, 1280
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The size of the map, and the seed of scales, zero points and weights."""
+
+    height: int
+    width: int
+    channels: int
+    seed: int
+
+
+def start(case: Case, dtype: str):
+    """(a network of one input, that input)."""
+    from tests.strip_networks import StripNet
+
+    net = StripNet(case.seed, dtype=dtype)
+    return net, net.start(case.height, case.width, case.channels)
+
+
+def tensor(net, shape, dtype, like=None):
+    """An activation; `like`: the tensor whose scale it has."""
+    made = net.tensor(shape, dtype)
+    net.main.tensors[made].quantization = None if like is None else net.main.tensors[like].quantization
+    return made
+
+
+def add_op(net, name, inputs, output, options=None, **settings):
+    """Append an operator that makes the tensor `output`."""
+    made = net.op(name, inputs, 1, options, **settings)
+    net.main.tensors.pop()
+    assert made == len(net.main.tensors)
+    net.main.operators[-1].outputs = np.asarray([output], np.int32)
+    return output
+
+
+def pixels(net, x) -> Iterator[int]:
+    """The pixels of a map, in rows."""
+    _, height, width, channels = net.shape(x)
+    dtype = net.dtype
+    for row in range(height):
+        for column in range(width):
+            box = net.constant([0, row, column, 0]), net.constant([1, 1, 1, channels])
+            piece = tensor(net, (1, 1, 1, channels), dtype, like=x)
+            yield add_op(net, "SLICE", (x, *box), piece, "SliceOptions")
+
+
+def summed(net, x) -> int:
+    """The sum of all pixels: int32, or float32 in sequence."""
+    total, shape = None, (1, 1, 1, net.channels(x))
+    dtype = "int32" if net.dtype == "int8" else "float32"
+    for pixel in pixels(net, x):
+        wide = pixel
+        if dtype == "int32":
+            wide = add_op(
+                net, "CAST", (pixel,), tensor(net, shape, "int32"), "CastOptions", inDataType=9, outDataType=2
+            )
+        total = wide if total is None else add_op(net, "ADD", (total, wide), tensor(net, shape, dtype), "AddOptions")
+    return total
+
+
+def pool(net, x):
+    height, width = net.shape(x)[1:3]
+    made = tensor(net, (1, 1, 1, net.channels(x)), net.dtype, like=x)
+    sizes = {"filterHeight": height, "filterWidth": width, "strideH": 1, "strideW": 1, "padding": 1}
+    return add_op(net, "AVERAGE_POOL_2D", (x,), made, "Pool2DOptions", **sizes)
+
+
+def mean(net, x):
+    made = net.activation((1, 1, 1, net.channels(x)))
+    return add_op(net, "MEAN", (x, net.constant([1, 2])), made, "ReducerOptions", keepDims=True)
+
+
+def connected(net, x):
+    made = net.activation((1, 6))
+    return add_op(net, "FULLY_CONNECTED", (x, *weights(net, x)), made, "FullyConnectedOptions")
+
+
+def weights(net, x):
+    size = int(np.prod(net.shape(x)))
+    values = np.random.default_rng(7).integers(-90, 91, (6, size))
+    if net.dtype == "float32":
+        return (net.tensor((6, size), value=values / 64),)
+    return (net.tensor((6, size), "int8", values, scale=0.02),)
+
+
+def divided(net, x):
+    """The pool as a sum, divided with the kernel's rounding: halves away from zero."""
+    shape, count = (1, 1, 1, net.channels(x)), int(np.prod(net.shape(x)[1:3]))
+    total = summed(net, x)
+    if net.dtype == "float32":
+        by = net.constant([float(count)], "float32")
+        return add_op(net, "DIV", (total, by), tensor(net, shape, "float32"), "DivOptions")
+    one = {bound: net.constant([bound]) for bound in (-1, 1)}
+    sign = add_op(net, "MAXIMUM", (total, one[-1]), tensor(net, shape, "int32"), "MaximumMinimumOptions")
+    sign = add_op(net, "MINIMUM", (sign, one[1]), tensor(net, shape, "int32"), "MaximumMinimumOptions")
+    half = add_op(net, "MUL", (sign, net.constant([count // 2])), tensor(net, shape, "int32"), "MulOptions")
+    total = add_op(net, "ADD", (total, half), tensor(net, shape, "int32"), "AddOptions")
+    total = add_op(net, "DIV", (total, net.constant([count])), tensor(net, shape, "int32"), "DivOptions")
+    made = tensor(net, shape, "int8", like=x)
+    return add_op(net, "CAST", (total,), made, "CastOptions", inDataType=2, outDataType=9)
+
+
+def scaled(net, x, result):
+    """The sum, scaled to the result by QUANTIZE."""
+    count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x)
+    entry = net.main.tensors[x].quantization
+    scales = type(entry)()
+    scales.scale = np.asarray([np.float32(float(entry.scale[0]) / count)], np.float32)
+    scales.zeroPoint = np.asarray([int(entry.zeroPoint[0]) * count], np.int64)
+    net.main.tensors[total].quantization = scales
+    return add_op(net, "QUANTIZE", (total,), result, "QuantizeOptions")
+
+
+def quantised(ratio: float) -> tuple[int, int]:
+    """(multiplier of 31 bits, shift), as the kernels make them of a ratio of scales."""
+    fraction, shift = math.frexp(ratio)
+    multiplier = round(fraction * 2**31)
+    return (multiplier // 2, shift + 1) if multiplier == 2**31 else (multiplier, shift)
+
+
+def multiplied(values: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
+    """The kernels' MultiplyByQuantizedMultiplier with two roundings: by 2^31, then by a power of two."""
+    left, right = max(shift, 0), max(-shift, 0)
+    product = (values << left) * multiplier
+    nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    high = np.trunc((product + nudge) / 2.0**31).astype(np.int64)
+    rest = high & ((1 << right) - 1)
+    return (high >> right) + (rest > ((1 << right) - 1 >> 1) + (high < 0))
+
+
+def factor(scale: np.float32, made: np.float32, count: int) -> int:
+    """The least factor of the sum for which QUANTIZE rounds every possible sum as MEAN does; 0 where none is found."""
+    sums = np.arange(-255 * count, 255 * count + 1, dtype=np.int64)
+    multiplier, shift = quantised(float(scale) / float(made))
+    more = min(count.bit_length() - 1, 32, 31 + shift)
+    expected = multiplied(sums, (multiplier << more) // count, shift - more)
+    for by in range(1, 400):
+        ratio = float(np.float32(float(scale) / count / by)) / float(made)
+        if np.array_equal(multiplied(sums * by, *quantised(ratio)), expected):
+            return by
+    return 0
+
+
+def mean_checked(net, x):
+    """The sum times a factor, scaled by QUANTIZE; the factor was checked for every possible sum."""
+    count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x)
+    made, entry = net.activation((1, 1, 1, net.channels(x))), net.main.tensors[x].quantization
+    by = factor(entry.scale[0], net.main.tensors[made].quantization.scale[0], count)
+    if not by:
+        raise UnsupportedError("QUANTIZE rounds some sum in another way than MEAN, by any factor")
+    total = add_op(net, "MUL", (total, net.constant([by])), tensor(net, net.shape(made), "int32"), "MulOptions")
+    scales = type(entry)()
+    scales.scale = np.asarray([np.float32(float(entry.scale[0]) / count / by)], np.float32)
+    scales.zeroPoint = np.asarray([int(entry.zeroPoint[0]) * count * by], np.int64)
+    net.main.tensors[total].quantization = scales
+    return add_op(net, "QUANTIZE", (total,), made, "QuantizeOptions")
+
+
+def pool_scaled(net, x):
+    return scaled(net, x, tensor(net, (1, 1, 1, net.channels(x)), "int8", like=x))
+
+
+def mean_scaled(net, x):
+    if net.dtype == "float32":
+        by = net.constant([float(np.prod(net.shape(x)[1:3]))], "float32")
+        made = tensor(net, (1, 1, 1, net.channels(x)), "float32")
+        return add_op(net, "DIV", (summed(net, x), by), made, "DivOptions")
+    return scaled(net, x, net.activation((1, 1, 1, net.channels(x))))
+
+
+def connected_parts(net, x):
+    """Each pixel by its columns of the weights, and the parts added with ADD."""
+    made, (values,) = net.activation((1, 6)), weights(net, x)
+    whole, channels, total = net.main.tensors[values], net.channels(x), None
+    table = np.frombuffer(net.model.buffers[whole.buffer].data, net.dtype).reshape(6, -1)
+    for number, pixel in enumerate(pixels(net, x)):
+        part = np.ascontiguousarray(table[:, number * channels : (number + 1) * channels])
+        own = net.tensor(part.shape, net.dtype, part, scale=0.02)
+        one = add_op(
+            net, "FULLY_CONNECTED", (pixel, own), tensor(net, (1, 6), net.dtype, like=made), "FullyConnectedOptions"
+        )
+        result = tensor(net, (1, 6), net.dtype, like=made)
+        total = one if total is None else add_op(net, "ADD", (total, one), result, "AddOptions")
+    return total
+
+
+Make = Callable[..., int]
+SPELLINGS: Mapping[tuple[str, str, str], tuple[Make, Make]] = {
+    ("AVERAGE_POOL_2D", "int8", "sum in int32, DIV"): (pool, divided),
+    ("AVERAGE_POOL_2D", "int8", "sum in int32, QUANTIZE"): (pool, pool_scaled),
+    ("MEAN", "int8", "sum in int32, QUANTIZE"): (mean, mean_scaled),
+    ("MEAN", "int8", "sum in int32, MUL, QUANTIZE, checked for every sum"): (mean, mean_checked),
+    ("FULLY_CONNECTED", "int8", "parts, ADD"): (connected, connected_parts),
+    ("AVERAGE_POOL_2D", "float32", "sum in sequence, DIV"): (pool, divided),
+    ("MEAN", "float32", "sum in sequence, DIV"): (mean, mean_scaled),
+    ("FULLY_CONNECTED", "float32", "parts, ADD"): (connected, connected_parts),
+}
+
+
+def written(make: Make, case: Case, dtype: str, path: Path) -> Path:
+    net, x = start(case, dtype)
+    return net.save(path, [make(net, x)])
+
+
+def compared(makes: tuple[Make, Make], case: Case, dtype: str, folder: Path) -> list[tflm.Measurement]:
+    """What TFLite Micro gave for both; nothing where the spelling refuses the network."""
+    try:
+        files = [written(make, case, dtype, folder / f"{number}.tflite") for number, make in enumerate(makes)]
+    except UnsupportedError:
+        return []
+    return [tflm.measure(file, seed=case.seed) for file in files]
+
+
+def same(pair: list[tflm.Measurement]) -> bool:
+    return all(np.array_equal(*both) for both in zip(*(one.outputs for one in pair), strict=True))
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        for (operator, dtype, spelling), makes in SPELLINGS.items():
+            equal, spelled = 0, 0
+            for seed in range(5 if options.quick else NETWORKS):
+                random = np.random.default_rng(seed)
+                case = Case(int(random.integers(2, 8)), int(random.integers(2, 8)), int(random.integers(1, 9)), seed)
+                pair = compared(makes, case, dtype, Path(name))
+                spelled += bool(pair)
+                equal += bool(pair) and same(pair)
+            large = (compared(makes, Case(*LARGE, seed), dtype, Path(name)) for seed in range(NETWORKS))
+            whole, parts = next(pair for pair in large if pair)
+            yield {
+                "operator": operator,
+                "dtype": dtype,
+                "spelling": spelling,
+                "networks": 5 if options.quick else NETWORKS,
+                "spelled": spelled,
+                "equal": equal,
+                "head_bytes": [whole.head_bytes, parts.head_bytes],
+                "tail_bytes": [whole.tail_bytes, parts.tail_bytes],
+            }
+
+
+def both(name: str) -> Callable[[Row], str]:
+    return lambda row: " -> ".join(f"{value:,}" for value in row[name])
+
+
+EXPERIMENT = Experiment(
+    "partial_accumulate",
+    rows,
+    (
+        ("operator", "{operator}"),
+        ("type", "{dtype}"),
+        ("spelling", "{spelling}"),
+        ("networks", "{networks}"),
+        ("spelled", "{spelled}"),
+        ("equal to the bit", "{equal}"),
+        ("head, 7 x 7 x 1280", both("head_bytes")),
+        ("tail", both("tail_bytes")),
+    ),
+    key=("operator", "dtype", "spelling"),
+    quick="five networks, nothing written",
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)
