@@ -29,7 +29,7 @@ from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
-from downset.partial.segments import Segment, computed_whole, find_cuts, find_segments
+from downset.partial.segments import Cuts, Segment, computed_whole, find_cuts, find_segments
 from downset.results.plans import StoppedBy
 
 __all__ = ["PartialFront", "PartialLimits", "partial_front"]
@@ -105,9 +105,9 @@ def partial_front(
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
     search = _PartialSearch(graph, form, pricing, limits, clock.part(seconds=_PRICING_SHARE * budget.seconds))
     listing = clock.part(seconds=_LISTING_SHARE * budget.seconds)
-    cuts = find_cuts(graph, form)
+    cuts = _cuts(graph, form, pricing.around.transient)
     segments = []
-    for segment in find_segments(graph, form, cuts=cuts):
+    for segment in find_segments(graph, form, cuts=cuts, most_results=1):
         if listing.left_s() == 0:
             cuts, search.stopped_by = replace(cuts, listed=False), "time"
             break
@@ -137,6 +137,23 @@ def partial_front(
     others = tuple(earlier.values())[len(plans) :]
     whole = computed_whole(graph, form)
     return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others, search.stopped_by)
+
+
+_PASSING = 32
+"""The most tensors that cross a cut where one is not enough. All but the result of a segment pass by."""
+
+
+def _cuts(graph: Graph, form: RowForm, transient: Sequence[int]) -> Cuts:
+    """The cuts that one tensor crosses, if every operator at the peak lies between two of a run, or if it does so with
+    no cuts. Otherwise the cuts that up to `_PASSING` tensors cross, such as keys, values and the inputs of later
+    parts."""
+    peaks = [index for index, nbytes in enumerate(transient) if nbytes == max(transient)]
+    one, many = find_cuts(graph, form), find_cuts(graph, form, most_crossing=_PASSING)
+
+    def covered(cuts: Cuts) -> int:
+        return sum(any(run[0] <= index < run[-1] for run in cuts.runs) for index in peaks)
+
+    return many if covered(many) > covered(one) else one
 
 
 @dataclass(slots=True)
