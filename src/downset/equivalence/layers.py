@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from downset.equivalence.claims import Box, Unproven, whole
+from downset.equivalence.claims import Box, Unproven, array_of, whole
 from downset.equivalence.file_network import ABSENT, FileNode
 from downset.equivalence.identities import Place, aligned, broadcast, integers_of, same_settings
 from downset.equivalence.meaning import integers, number
@@ -144,6 +144,30 @@ def reduced(place: Place, node: FileNode, out: Box) -> None:
         stretch = next(kept) if keeps or axis not in over else extent
         box.append(extent if axis in over else stretch)
     place.holds(0, node.inputs[0], tuple(box))
+
+
+def repeated(place: Place, node: FileNode, out: Box) -> None:
+    """A Resize that copies elements, by whole factors: each position of the box copies the position that the original
+    copies."""
+    same_settings(place.node, node)
+    text = {name: node.settings.get(name) for name in ("mode", "nearest_mode", "coordinate_transformation_mode")}
+    asymmetric = text["coordinate_transformation_mode"] == (3, b"asymmetric")
+    if text["mode"] not in (None, (3, b"nearest")) or not asymmetric or text["nearest_mode"] != (3, b"floor"):
+        raise Unproven("it does not copy elements from asymmetric coordinates, rounded down")
+    further = {"axes", "antialias", "keep_aspect_ratio_policy", "exclude_outside"}
+    if any(node.settings.get(name, (2, 0))[1] not in (0, b"stretch", ()) for name in further):  # type: ignore[index]
+        raise Unproven("its settings are not understood")
+    full, made = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))
+    factors = [size // read for (_, size), (_, read) in zip(made, full, strict=True)]
+    for network, resize in ((place.first, node), (place.second, place.node)):
+        scales = network.values[resize.inputs[2]] if len(resize.inputs) > 2 and resize.inputs[2] != ABSENT else None
+        if scales is None or scales.content is None or len(resize.inputs) > 3:
+            raise Unproven("it states no scales")
+        if array_of(scales).reshape(-1).tolist() != factors:
+            raise Unproven("its scales are no whole factors")
+    if any(edge % factor for stretch, factor in zip(out, factors, strict=True) for edge in stretch):
+        raise Unproven("it makes part of what one element is copied to")
+    place.holds(0, node.inputs[0], tuple((low // by, high // by) for (low, high), by in zip(out, factors, strict=True)))
 
 
 def quantised(place: Place, node: FileNode, out: Box) -> None:

@@ -19,6 +19,7 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
+from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
 from downset.equivalence.windows import window
 from downset.graph.parts import Part
@@ -29,8 +30,9 @@ __all__ = ["check_parts", "without_main"]
 def check_parts(first: FileNetwork, second: FileNetwork, parts: Mapping[str, Part]) -> tuple[str | None, bool]:
     """(a message about the first statement that cannot be proven, or None; whether every element is computed as before,
     without sums in another sequence). `parts`: the certificate's statements about tensors of `second`, by label."""
-    proof = _PartsProof(first, second, parts)
     try:
+        proof = _PartsProof(with_statistics(first, {part.of for part in parts.values()}), second, parts)
+        proof.summed = proof.first is not first
         proof.whole()
     except Unproven as reason:
         return str(reason), False
@@ -286,6 +288,7 @@ _IDENTITIES = {
     **dict.fromkeys(_PRODUCTS, layers.product),
     "FULLY_CONNECTED": layers.connected,
     "Gather": layers.gathered,
+    "Resize": layers.repeated,
 }
 
 

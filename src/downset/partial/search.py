@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, combinations
+from itertools import accumulate, chain, combinations, pairwise
 
 from downset.budget import Budget, Clock
 from downset.errors import UnsupportedError
@@ -105,9 +105,9 @@ def partial_front(
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
     search = _PartialSearch(graph, form, pricing, limits, clock.part(seconds=_PRICING_SHARE * budget.seconds))
     listing = clock.part(seconds=_LISTING_SHARE * budget.seconds)
-    cuts = _cuts(graph, form, pricing.around.transient)
+    cuts = _cuts(graph, form, pricing)
     segments = []
-    for segment in find_segments(graph, form, cuts=cuts, most_results=1):
+    for segment in find_segments(graph, form, cuts=cuts, most_results=2):
         if listing.left_s() == 0:
             cuts, search.stopped_by = replace(cuts, listed=False), "time"
             break
@@ -139,21 +139,25 @@ def partial_front(
     return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others, search.stopped_by)
 
 
-_PASSING = 32
-"""The most tensors that cross a cut where one is not enough. All but the result of a segment pass by."""
+_PASSING, _APART, _LOWEST = 32, 32, 64
+"""The most tensors that cross a cut where one is not enough: keys, values, statistics and inputs of later parts pass
+by. One is enough where no operator at the peak lies in a gap of more than so many operators between cuts. Of the other
+cuts, so many of each run are kept."""
 
 
-def _cuts(graph: Graph, form: RowForm, transient: Sequence[int]) -> Cuts:
-    """The cuts that one tensor crosses, if every operator at the peak lies between two of a run, or if it does so with
-    no cuts. Otherwise the cuts that up to `_PASSING` tensors cross, such as keys, values and the inputs of later
-    parts."""
-    peaks = [index for index, nbytes in enumerate(transient) if nbytes == max(transient)]
-    one, many = find_cuts(graph, form), find_cuts(graph, form, most_crossing=_PASSING)
-
-    def covered(cuts: Cuts) -> int:
-        return sum(any(run[0] <= index < run[-1] for run in cuts.runs) for index in peaks)
-
-    return many if covered(many) > covered(one) else one
+def _cuts(graph: Graph, form: RowForm, pricing: Pricing) -> Cuts:
+    """The cuts that one tensor crosses; where an operator at the peak is far from both its neighbours among these, or
+    between none, the cuts that up to `_PASSING` tensors cross at which the fewest bytes are live."""
+    live, transient = pricing.around.live, pricing.around.transient
+    one = find_cuts(graph, form)
+    gaps = [pair for run in one.runs for pair in pairwise(run)]
+    near = [range(first, stop) for first, stop in gaps if stop - first <= _APART]
+    most = max(transient, default=0)
+    if all(nbytes < most or any(index in gap for gap in near) for index, nbytes in enumerate(transient)):
+        return one
+    many = find_cuts(graph, form, most_crossing=_PASSING)
+    runs = (sorted(sorted(run, key=live.__getitem__)[:_LOWEST]) for run in many.runs)
+    return Cuts(tuple(map(tuple, runs)), many.crossing)
 
 
 @dataclass(slots=True)
