@@ -4,8 +4,8 @@ Source: ours; statistics of rows are joined as by Chan, Golub and LeVeque (1979)
 Names: a *site* is an InstanceNormalization, alone or between the two reshapes that make a group normalisation of it.
     `Statistics of rows` are the mean and the variance of each row of a group.
 Complexity: linear in operators for each pass.
-Deviations: sums are added up in another sequence, so results are equal up to rounding. With `stored_bytes`, tensors
-    above that size are not kept from one pass to the next: each pass computes them again, from those that are kept.
+Deviations: sums are added up in another sequence, so results are equal up to rounding. Tensors above a
+    size are not kept from one pass to the next: each pass computes them again, from those that are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part
 
-__all__ = ["normalised_bytes", "two_passes"]
+__all__ = ["in_two_passes", "normalised_bytes", "two_passes"]
 
 _FIRST_VERSION = 13
 """The first version of ONNX's operators of which all that are used here have today's form, but for axes."""
@@ -46,11 +46,16 @@ def normalised_bytes(graph: Graph) -> list[int]:
     return sorted({graph.tensors[site.source].nbytes for site in _sites(graph)}, reverse=True)
 
 
-def two_passes(graph: Graph, *, above_bytes: int, stored_bytes: int | None = None) -> Graph:
-    """The network with each normalisation over rows of a tensor above `above_bytes` in two passes, its operators in the
-    order in which they must run. `stored_bytes`: larger tensors are computed again in each pass that needs them (None:
-    all are kept). A graph without such a normalisation is returned unchanged."""
-    sites = [site for site in _sites(graph) if graph.tensors[site.source].nbytes > above_bytes]
+def in_two_passes(graph: Graph) -> bool:
+    """Whether a rewritten graph computes a normalisation in two passes."""
+    return any(part.of.endswith("/grouped") for part in graph.source.parts.values())
+
+
+def two_passes(graph: Graph, *, stored_bytes: int) -> Graph:
+    """The network with each normalisation over rows of a tensor above `stored_bytes` in two passes, its operators in
+    the order in which they must run. Larger tensors are not kept from one pass to the next: each pass that needs them
+    computes them again. A graph without such a normalisation is returned unchanged."""
+    sites = [site for site in _sites(graph) if graph.tensors[site.source].nbytes > stored_bytes]
     if not sites:
         return graph
     edit = Edit(graph)
@@ -64,10 +69,7 @@ def two_passes(graph: Graph, *, above_bytes: int, stored_bytes: int | None = Non
         if site.behind >= 0:
             edit.replace(site.op, [])
         statistics.append(written.last_statistic)
-    divided = edit.finish(as_placed=True)
-    if stored_bytes is None:
-        return divided
-    return _Passes(divided, statistics, stored_bytes).graph()
+    return _Passes(edit.finish(as_placed=True), statistics, stored_bytes).graph()
 
 
 def _sites(graph: Graph) -> Iterator[_Site]:
