@@ -97,12 +97,12 @@ def _attention(draw, net, x, context):
     tokens, width = net.shape[x][1:]
     heads = draw(st.sampled_from([1, 2]))
     depth = width // heads
-    queries, keys, values = _heads(draw, net, x, heads, depth)
-    if context is not None:
-        length = net.shape[context][1]
-        keys, values = (
-            net.transpose(net.reshape(net.linear(context, width), 1, length, heads, depth), 0, 2, 1, 3)
-            for _ in range(2)
+    if context is None:
+        queries, keys, values = _heads(draw, net, x, heads, depth)
+    else:
+        queries, keys, values = (
+            net.transpose(net.reshape(net.linear(one, width), 1, net.shape[one][1], heads, depth), 0, 2, 1, 3)
+            for one in (x, context, context)
         )
     length = net.shape[keys][2]
     scale = net.constant(np.float32(depth**-0.5))
@@ -150,15 +150,12 @@ def token_networks(draw):
             x = net.transpose(net.reshape(x, 1, width, tokens), 0, 2, 1)
     else:
         x = net.start(1, tokens, width)
-    context = net.start(1, 3, 5) if draw(st.booleans()) else None
     for _ in range(draw(st.integers(1, 2))):
-        crossed = context if draw(st.booleans()) else None
+        crossed = net.start(1, 3, 5) if draw(st.booleans()) else None
         x = net.same("Add", x, _attention(draw, net, _norm(net, x), crossed))
         if draw(st.booleans()):
             inner = net.linear(_norm(net, x), 2 * width)
             x = net.same("Add", x, net.linear(net.same("Sigmoid", inner), width))
-    if context is not None:
-        net.op("Identity", [context], net.shape[context])  # it is read in every network
     if image and draw(st.booleans()):
         x = net.reshape(net.transpose(x, 0, 2, 1), 1, width, rows, columns)
         x = net.op("Conv", [x, net.drawn(2, width, 3, 3)], (1, 2, rows, columns), pads=[1] * 4)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
@@ -27,13 +27,17 @@ from tests.effort import cases
 from tests.token_networks import OnnxNet, normalised_networks, token_networks
 
 MANY = 32
-in_a_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+in_a_folder = settings(
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def session(path):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
@@ -71,17 +75,19 @@ def striped(data, tmp_path, graph, original):
     except UnsupportedError as error:
         assert "padding alone" in str(error)
         assume(False)
-    model = memory_model("ort")
-    pricing = Pricing(graph, form, model)
-    for part in parts:
-        alone = in_strips(graph, [part])
-        segment = find_segment(graph, part.first, part.stop)
-        price = pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
-        more = len(alone.ops) - len(graph.ops)
-        assert price.extra_operators == more
-        transient = max([*pricing.around.transient[: part.first], *pricing.around.transient[part.stop :]], default=0)
-        peak = peak_bytes(order_problem(alone, model), range(len(alone.ops)))
-        assert max(price.peak_bytes, transient) == peak
+    for name in ("live", "ort"):
+        model = memory_model(name)
+        pricing = Pricing(graph, form, model)
+        for part in parts:
+            alone = in_strips(graph, [part])
+            segment = find_segment(graph, part.first, part.stop)
+            price = pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
+            assert price.extra_operators == len(alone.ops) - len(graph.ops)
+            transient = pricing.around.transient
+            highest = max(price.peak_bytes, *transient[: part.first], *transient[part.stop :])
+            peak = peak_bytes(order_problem(alone, model), range(len(alone.ops)))
+            # Results that lie in their input, such as those of reshapes, may take fewer bytes than the price says.
+            assert highest == peak if name == "live" else highest >= peak
     export_onnx(tmp_path / "strips.onnx", result, range(len(result.ops)))
     check_equal(original, tmp_path / "strips.onnx")
     return result
@@ -116,18 +122,18 @@ def test_normalisations_in_two_passes_are_equal_and_proven_up_to_rounding(tmp_pa
 def test_no_operator_of_a_vision_transformer_needs_all_rows(tmp_path):
     """From the convolution of patches to the result, through both spellings of heads."""
     net = OnnxNet(0)
-    x = net.op("Conv", [net.start(1, 3, 8, 8), net.drawn(4, 3, 2, 2)], (1, 4, 4, 4), strides=[2, 2])
-    x = net.transpose(net.reshape(x, 1, 4, 16), 0, 2, 1)
-    queries, keys, values = (net.transpose(net.reshape(net.linear(x, 4), 1, 16, 2, 2), 0, 2, 1, 3) for _ in range(3))
-    scores = net.op("MatMul", [queries, net.transpose(keys, 0, 1, 3, 2)], (1, 2, 16, 16))
-    mixed = net.op("MatMul", [net.same("Softmax", scores), values], (1, 2, 16, 2))
-    x = net.same("Add", x, net.reshape(net.transpose(mixed, 0, 2, 1, 3), 1, 16, 4))
+    x = net.op("Conv", [net.start(1, 3, 16, 16), net.drawn(4, 3, 2, 2)], (1, 4, 8, 8), strides=[2, 2])
+    x = net.transpose(net.reshape(x, 1, 4, 64), 0, 2, 1)
+    queries, keys, values = (net.transpose(net.reshape(net.linear(x, 4), 1, 64, 2, 2), 0, 2, 1, 3) for _ in range(3))
+    scores = net.op("MatMul", [queries, net.transpose(keys, 0, 1, 3, 2)], (1, 2, 64, 64))
+    mixed = net.op("MatMul", [net.same("Softmax", scores), values], (1, 2, 64, 2))
+    x = net.same("Add", x, net.reshape(net.transpose(mixed, 0, 2, 1, 3), 1, 64, 4))
     onnx.save(net.model(x), tmp_path / "vit.onnx")
     graph = load(tmp_path / "vit.onnx")
     form = row_form(graph)
     assert not computed_whole(graph, form)
     front = partial_front(graph, memory="ort", limits=PartialLimits(work_limit=3_000))
-    assert front.least.price.peak_bytes < 0.75 * front.plans[0].price.peak_bytes
+    assert front.least.price.peak_bytes < 0.5 * front.plans[0].price.peak_bytes
     assert front.bound_bytes <= front.least.price.peak_bytes
 
 

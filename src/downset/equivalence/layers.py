@@ -68,7 +68,8 @@ def softmax(place: Place, node: FileNode, out: Box) -> None:
     version = place.first.settings.get(("version of operator set", ""), (0,))
     recent = isinstance(version, tuple) and isinstance(version[0], int) and version[0] >= 13
     axis = len(out) - 1 if node.kind == "SOFTMAX" else number(node, "axis", -1 if recent else 1) % len(out)
-    _holds_from(out, full, axis)
+    stop = axis + 1 if recent else len(out)
+    _holds_all(out[axis:stop], full[axis:stop])
     place.holds(0, node.inputs[0], out)
 
 
@@ -76,14 +77,15 @@ def layer_norm(place: Place, node: FileNode, out: Box) -> None:
     """A normalisation over the dimensions from its axis on, whose other inputs are broadcast."""
     same_settings(place.node, node)
     full = whole(place.first.values[node.outputs[0]])
-    _holds_from(out, full, number(node, "axis", -1) % len(out))
+    axis = number(node, "axis", -1) % len(out)
+    _holds_all(out[axis:], full[axis:])
     if whole(place.first.values[node.inputs[0]]) != full:
         raise Unproven("it makes statistics")
     broadcast(place, node, out, [extent for _, extent in full])
 
 
-def _holds_from(box: Box, full: Box, axis: int) -> None:
-    if box[axis:] != full[axis:]:
+def _holds_all(box: Box, full: Box) -> None:
+    if box != full:
         raise Unproven("it normalises part of a row")
 
 
