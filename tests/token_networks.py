@@ -120,8 +120,14 @@ def _attention(draw, net, x, context):
     if context is None:
         scores = _masked(draw, net, scores)
     weights = net.same("Softmax", scores, axis=-1)
-    mixed = net.op("MatMul", [weights, values], (1, heads, tokens, depth))
-    joined = net.reshape(net.transpose(mixed, 0, 2, 1, 3), 1, tokens, width)
+    if draw(st.booleans()):  # the columns of a product, as where images are not transposed to tokens
+        turned = net.transpose(values, 0, 1, 3, 2), net.transpose(weights, 0, 1, 3, 2)
+        mixed = net.op("MatMul", turned, (1, heads, depth, tokens))
+        mixed = net.transpose(net.reshape(mixed, 1, width, tokens), 0, 2, 1)
+        joined = net.reshape(mixed, 1, tokens, width)
+    else:
+        mixed = net.op("MatMul", [weights, values], (1, heads, tokens, depth))
+        joined = net.reshape(net.transpose(mixed, 0, 2, 1, 3), 1, tokens, width)
     if draw(st.booleans()):  # a product of two dimensions, with its bias
         flat = net.reshape(joined, tokens, width)
         made = net.op("Gemm", [flat, net.drawn(width, width), net.drawn(width)], (tokens, width), transB=1)
@@ -160,7 +166,7 @@ def token_networks(draw):
         x = net.reshape(net.transpose(x, 0, 2, 1), 1, width, rows, columns)
         x = net.op("Conv", [x, net.drawn(2, width, 3, 3)], (1, 2, rows, columns), pads=[1] * 4)
     elif draw(st.booleans()):
-        x = net.op("Softmax", [net.transpose(x, 0, 2, 1)], (1, width, tokens), axis=1)
+        x = net.op("Softmax", [net.transpose(x, 0, 2, 1)], (1, width, tokens), axis=draw(st.sampled_from([1, 2])))
     return net.model(x)
 
 
