@@ -104,8 +104,13 @@ def carried(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
 
 
 def _states_shape(graph: Graph, op: Op) -> bool:
-    """Whether the sizes of a reshape are known when the network is written."""
-    return len(op.inputs) < 2 or op.inputs[1] == ABSENT or graph.constant(op.inputs[1]) is not None
+    """Whether a reshape states the sizes or axes of its result in a constant or an attribute, for any number of
+    rows."""
+    if op.kind == "Flatten":
+        return True
+    if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
+        return graph.constant(op.inputs[1]) is not None
+    return op.kind != "Reshape" and bool(op.attrs.get("axes"))
 
 
 def _order(graph: Graph, op: Op) -> list[int]:
@@ -168,11 +173,14 @@ def _of_product(graph: Graph, op: Op, position: int, dimension: int) -> int | No
     behind = dimension - rank
     if position == kind_of(op.kind).adds:
         return made + behind
-    operands = [len(graph.tensors[tensor].shape) for tensor in op.inputs[:2]]
+    shapes = [graph.tensors[tensor].shape for tensor in op.inputs[:2]]
+    operands = [len(shape) for shape in shapes]
     if position > 1 or min(operands) < 2 or op.attrs.get("transBatchA") or op.attrs.get("transBatchB"):
         return None
     if behind < -2:
-        return made + behind
+        return made + behind if made == max(operands) else None
+    if "keep_dims" in op.attrs and (made != rank or shapes[0][-1] != shapes[1][-1]):
+        return None  # TFLite's product joins dimensions
     flipped = bool(op.attrs.get("transB" if position else "transA"))
     free = -2 if flipped == bool(position) else -1  # the dimension over which the product does not sum
     return made - 2 + position if behind == free else None
@@ -180,6 +188,8 @@ def _of_product(graph: Graph, op: Op, position: int, dimension: int) -> int | No
 
 def _gathered(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
     rank = len(graph.tensors[op.inputs[0]].shape)
+    if op.attrs.get("batch_dims"):
+        return None
     axis, indices = int(op.attrs.get("axis", 0)) % max(rank, 1), len(graph.tensors[op.inputs[1]].shape)
     if position == 1:
         return axis + dimension
