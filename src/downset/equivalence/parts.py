@@ -268,8 +268,8 @@ class _PartsProof:
         return box
 
 
-_PRODUCTS = frozenset({"MatMul", "Gemm", "BATCH_MATMUL", "com.microsoft::FusedMatMul"})
-_LAYER_NORMS = frozenset({"LayerNormalization", "RMSNormalization", "com.microsoft::SkipLayerNormalization"})
+_PRODUCTS = frozenset("MatMul Gemm BATCH_MATMUL com.microsoft::FusedMatMul".split())
+_LAYER_NORMS = frozenset("LayerNormalization RMSNormalization com.microsoft::SkipLayerNormalization".split())
 _IDENTITIES = {
     "BatchNormalization": identities.normalised,
     "GlobalAveragePool": identities.global_pool,
