@@ -119,9 +119,9 @@ def gathered(place: Place, node: FileNode, out: Box) -> None:
 def divided(place: Place, node: FileNode, out: Box, result: int) -> None:
     """A Split along a dimension of which the box has all positions of this result."""
     same_settings(place.node, node)
-    full, made = whole(place.first.values[node.inputs[0]]), whole(place.first.values[node.outputs[result]])
+    full, output_box = whole(place.first.values[node.inputs[0]]), whole(place.first.values[node.outputs[result]])
     axis = number(node, "axis", 0) % len(out)
-    if node.kind != "Split" or out[axis] != made[axis]:
+    if node.kind != "Split" or out[axis] != output_box[axis]:
         raise Unproven("it divides a part of its input")
     place.holds(0, node.inputs[0], (*out[:axis], full[axis], *out[axis + 1 :]))
     for position in range(1, max(len(node.inputs), len(place.node.inputs))):
@@ -159,14 +159,14 @@ def repeated(place: Place, node: FileNode, out: Box) -> None:
     further = {"axes", "antialias", "keep_aspect_ratio_policy", "exclude_outside"}
     if any(node.settings.get(name, (2, 0))[1] not in (0, b"stretch", ()) for name in further):  # type: ignore[index]
         raise Unproven("its settings are not understood")
-    full, made = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))
-    factors = [size // read for (_, size), (_, read) in zip(made, full, strict=True)]
+    full, output_box = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))
+    factors = [size // read for (_, size), (_, read) in zip(output_box, full, strict=True)]
     for network, resize in ((place.first, node), (place.second, place.node)):
         scales = network.values[resize.inputs[2]] if len(resize.inputs) > 2 and resize.inputs[2] != ABSENT else None
         if scales is None or scales.content is None or len(resize.inputs) > 3:
             raise Unproven("it states no scales")
         if array_of(scales).reshape(-1).tolist() != factors:
-            raise Unproven("its scales are no whole factors")
+            raise Unproven("its scales are not whole factors")
     if any(edge % factor for stretch, factor in zip(out, factors, strict=True) for edge in stretch):
         raise Unproven("it makes part of what one element is copied to")
     place.holds(0, node.inputs[0], tuple((low // by, high // by) for (low, high), by in zip(out, factors, strict=True)))
@@ -190,12 +190,12 @@ def quantised(place: Place, node: FileNode, out: Box) -> None:
 def reshaped(place: Place, node: FileNode, out: Box) -> None:
     """An operator that keeps the sequence of all elements. In each of the smallest runs of dimensions with equal
     numbers of elements, the box of the input and that of the result hold the same consecutive elements."""
-    full, made = whole(place.first.values[node.inputs[0]]), whole(place.first.values[node.outputs[0]])
+    full, output_box = whole(place.first.values[node.inputs[0]]), whole(place.first.values[node.outputs[0]])
     if place.node.kind != node.kind:
         raise Unproven(f"it is no {node.kind}")
     box: list[tuple[int, int]] = []
-    for before, behind in _runs([size for _, size in full], [size for _, size in made]):
-        flat = _flat(out[behind.start : behind.stop], [size for _, size in made[behind.start : behind.stop]])
+    for before, behind in _runs([size for _, size in full], [size for _, size in output_box]):
+        flat = _flat(out[behind.start : behind.stop], [size for _, size in output_box[behind.start : behind.stop]])
         box += _stretches(flat, [size for _, size in full[before.start : before.stop]])
     place.holds(0, node.inputs[0], tuple(box))
     sizes = [stop - start for start, stop in out]

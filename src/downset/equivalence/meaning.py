@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from downset.equivalence.file_network import FileNode
 from downset.graph.kinds import FUSED_CONV
 
-__all__ = ["ELEMENTWISE", "Along", "base_kind", "channels_axis", "fused", "integers", "number", "others", "windows"]
+__all__ = [
+    "ELEMENTWISE",
+    "LAYER_NORMS",
+    "PRODUCTS",
+    "Along",
+    "base_kind",
+    "channels_axis",
+    "fused",
+    "integers",
+    "number",
+    "others",
+    "windows",
+]
 
 _ONNX = (
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu "
@@ -31,6 +43,11 @@ _TFLITE = (
 ELEMENTWISE = frozenset((_ONNX + _TFLITE).split())
 """Kinds of which each element of the result follows from the same element of every input, broadcast from the last axis
 on."""
+
+_MULTIPLY = "MatMul Gemm BATCH_MATMUL com.microsoft::FusedMatMul"
+_NORMALISE = "LayerNormalization RMSNormalization com.microsoft::SkipLayerNormalization"
+PRODUCTS, LAYER_NORMS = frozenset(_MULTIPLY.split()), frozenset(_NORMALISE.split())
+"""Kinds that multiply two matrices, and kinds that normalise over the dimensions from an axis on."""
 
 _WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
 _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})

@@ -18,7 +18,7 @@ from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
-from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
+from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
 from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
 from downset.equivalence.windows import window
@@ -157,10 +157,10 @@ class _PartsProof:
             if out is None:
                 continue
             if original is None or len(original.outputs) != len(stated) or original.outputs[result] != out.of:
-                raise Unproven(f"its result {result} is none of the original's")
+                raise Unproven(f"its result {result} is not one of the original's")
             if node.kind == "Split" == original.kind:
                 layers.divided(place, original, out.box, result)
-            elif node.kind in _LAYER_NORMS and node.kind == original.kind and result in (0, 3):
+            elif node.kind in LAYER_NORMS and node.kind == original.kind and result in (0, 3):
                 layers.layer_norm(place, original, out.box)
             else:
                 raise Unproven(f"no identity is known for parts of {node.kind} with several results")
@@ -240,7 +240,7 @@ class _PartsProof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
-        if node.kind in _PRODUCTS and out.box != whole(self.first.values[out.of]):
+        if node.kind in PRODUCTS and out.box != whole(self.first.values[out.of]):
             # Kernels may sum up the products of fewer rows in another sequence.
             self.summed = self.summed or self.first.values[out.of].dtype in FLOATS
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
@@ -268,8 +268,6 @@ class _PartsProof:
         return box
 
 
-_PRODUCTS = frozenset("MatMul Gemm BATCH_MATMUL com.microsoft::FusedMatMul".split())
-_LAYER_NORMS = frozenset("LayerNormalization RMSNormalization com.microsoft::SkipLayerNormalization".split())
 _IDENTITIES = {
     "BatchNormalization": identities.normalised,
     "GlobalAveragePool": identities.global_pool,
@@ -282,10 +280,10 @@ _IDENTITIES = {
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "RESHAPE"), layers.reshaped),
     **dict.fromkeys(("Transpose", "TRANSPOSE"), layers.transposed),
     **dict.fromkeys(("Softmax", "LogSoftmax", "SOFTMAX"), layers.softmax),
-    **dict.fromkeys(_LAYER_NORMS, layers.layer_norm),
+    **dict.fromkeys(LAYER_NORMS, layers.layer_norm),
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), layers.reduced),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), layers.quantised),
-    **dict.fromkeys(_PRODUCTS, layers.product),
+    **dict.fromkeys(PRODUCTS, layers.product),
     "FULLY_CONNECTED": layers.connected,
     "Gather": layers.gathered,
     "Resize": layers.repeated,

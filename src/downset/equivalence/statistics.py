@@ -24,7 +24,7 @@ __all__ = ["with_statistics"]
 def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork:
     """The network with the parts of each normalisation of which `named` has one, behind its own operators; the network
     itself where there is none."""
-    parts = _Parts(network)
+    parts = _StatisticsWriter(network)
     read_by: dict[int, list[FileNode]] = {}
     maker: dict[int, FileNode] = {}
     main = [network.nodes[index] for index in network.bodies[0].nodes]
@@ -56,7 +56,7 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
 
 
 @dataclass(slots=True)
-class _Parts:
+class _StatisticsWriter:
     whole: FileNetwork
     values: list[FileValue] = field(default_factory=list)
     nodes: list[FileNode] = field(default_factory=list)
@@ -89,12 +89,12 @@ class _Parts:
         shifted = self._make("Add", (variance, epsilon), one, "shifted variance")
         deviation = self._make("Sqrt", (shifted,), one, "deviation")
         centred = self._make("Sub", (grouped, mean), full, "centred")
-        made = self._make("Div", (centred, deviation), full, "normalised")
+        last = self._make("Div", (centred, deviation), full, "normalised")
         factors, added = (array_of(value).reshape(groups, 1, 1, 1) for value in (scale, bias))
         if (factors != 1).any() or added.any():
-            made = self._make("Mul", (made, self._constant(factors)), full, "scaled")
-            made = self._make("Add", (made, self._constant(added)), full, "moved")
-        self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (made,), (result,)))
+            last = self._make("Mul", (last, self._constant(factors)), full, "scaled")
+            last = self._make("Add", (last, self._constant(added)), full, "moved")
+        self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), (result,)))
 
     def _make(
         self,
@@ -104,9 +104,9 @@ class _Parts:
         what: str,
         settings: dict[str, Hashable] | None = None,
     ) -> int:
-        made = self._add(FileValue(f"{self.label}/{what}", shape=shape, dtype="float32"))
-        self.nodes.append(FileNode(f"{self.label}/{what}", kind, settings or {}, inputs, (made,)))
-        return made
+        last = self._add(FileValue(f"{self.label}/{what}", shape=shape, dtype="float32"))
+        self.nodes.append(FileNode(f"{self.label}/{what}", kind, settings or {}, inputs, (last,)))
+        return last
 
     def _mean(self, value: int, axis: int, what: str) -> int:
         read = self.values[value - len(self.whole.values)].shape or ()

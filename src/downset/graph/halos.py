@@ -225,8 +225,10 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         case "same" | "transpose" | "product" | "gather":
             return SAME
         case "reshape":
-            read, made = inner_elements(graph, op, cut, dimension)
-            return AxisMap(made // math.gcd(read, made), read // math.gcd(read, made), 0, max(made // read, 1) - 1)
+            read, written = inner_elements(graph, op, cut, dimension)
+            return AxisMap(
+                written // math.gcd(read, written), read // math.gcd(read, written), 0, max(written // read, 1) - 1
+            )
         case "along axis":
             return (
                 None

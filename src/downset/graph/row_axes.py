@@ -80,17 +80,17 @@ def carried(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
     """The dimension of the results along which slices follow from slices of input `position` along its `dimension`;
     None where there is none. Inputs that must be read whole or cut alike are not looked at."""
     kind, tensor = kind_of(op.kind), op.inputs[position]
-    shape, made = graph.tensors[tensor].shape, graph.tensors[op.outputs[0]].shape
+    shape, result_shape = graph.tensors[tensor].shape, graph.tensors[op.outputs[0]].shape
     place: int | None = dimension
     match kind.rows:
         case "unknown" | "whole":
             return None
         case "same":
-            place = dimension - len(shape) + len(made)
+            place = dimension - len(shape) + len(result_shape)
         case "product":
             place = _of_product(graph, op, position, dimension)
         case "reshape":
-            return None if position or not _states_shape(graph, op) else _reshaped(shape, made, dimension)
+            return None if position or not _states_shape(graph, op) else _reshaped(shape, result_shape, dimension)
         case "transpose":
             order = _order(graph, op)
             place = order.index(dimension) if position == 0 and dimension in order else None
@@ -99,8 +99,12 @@ def carried(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
         case "reduction":
             return kept_dimension(graph, op, dimension) if position == 0 else None
         case _:
-            return dimension if len(shape) == len(made) else None
-    return place if place is not None and 0 <= place < len(made) and made[place] == shape[dimension] else None
+            return dimension if len(shape) == len(result_shape) else None
+    return (
+        place
+        if place is not None and 0 <= place < len(result_shape) and result_shape[place] == shape[dimension]
+        else None
+    )
 
 
 def _states_shape(graph: Graph, op: Op) -> bool:
@@ -123,36 +127,36 @@ def _order(graph: Graph, op: Op) -> list[int]:
     return [int(one) % rank for one in order]
 
 
-def _groups(shape: Sequence[int], made: Sequence[int]) -> Iterator[tuple[range, range]]:
+def _groups(shape: Sequence[int], result_shape: Sequence[int]) -> Iterator[tuple[range, range]]:
     """The smallest runs of dimensions of two shapes with equal numbers of elements."""
     first = second = 0
-    while first < len(shape) and second < len(made):
+    while first < len(shape) and second < len(result_shape):
         begin, other = first, second
-        one, two = shape[first], made[second]
+        one, two = shape[first], result_shape[second]
         first, second = first + 1, second + 1
         while one != two:
             if one < two and first < len(shape):
                 one, first = one * shape[first], first + 1
-            elif two < one and second < len(made):
-                two, second = two * made[second], second + 1
+            elif two < one and second < len(result_shape):
+                two, second = two * result_shape[second], second + 1
             else:
                 return
         yield range(begin, first), range(other, second)
 
 
-def _reshaped(shape: Sequence[int], made: Sequence[int], dimension: int) -> int | None:
+def _reshaped(shape: Sequence[int], result_shape: Sequence[int], dimension: int) -> int | None:
     """Rows stay together where they are outermost among the dimensions that a reshape joins or divides, and where rows
     of one shape are a whole number of rows of the other."""
-    if 0 in shape or math.prod(shape) != math.prod(made):
+    if 0 in shape or math.prod(shape) != math.prod(result_shape):
         return None
-    for before, behind in _groups(shape, made):
+    for before, behind in _groups(shape, result_shape):
         if dimension in before:
             if math.prod(shape[before.start : dimension]) != 1:
                 return None
-            place = next((place for place in behind if made[place] != 1), None)
+            place = next((place for place in behind if result_shape[place] != 1), None)
             if place is None:
                 return None
-            one, two = math.prod(shape[dimension + 1 : before.stop]), math.prod(made[place + 1 : behind.stop])
+            one, two = math.prod(shape[dimension + 1 : before.stop]), math.prod(result_shape[place + 1 : behind.stop])
             return place if one % two == 0 or two % one == 0 else None
     return None
 
@@ -160,30 +164,30 @@ def _reshaped(shape: Sequence[int], made: Sequence[int], dimension: int) -> int 
 def inner_elements(graph: Graph, op: Op, dimension: int, place: int) -> tuple[int, int]:
     """How many elements that a reshape keeps together one row of its input has along `dimension`, and one row of its
     result along `place`."""
-    shape, made = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
-    for before, behind in _groups(shape, made):
+    shape, result_shape = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
+    for before, behind in _groups(shape, result_shape):
         if dimension in before:
-            return math.prod(shape[dimension + 1 : before.stop]), math.prod(made[place + 1 : behind.stop])
+            return math.prod(shape[dimension + 1 : before.stop]), math.prod(result_shape[place + 1 : behind.stop])
     raise ValueError(dimension)
 
 
 def _of_product(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
     """Rows of the first operand, columns of the second, or a batch; what is added is broadcast."""
-    rank, made = len(graph.tensors[op.inputs[position]].shape), len(graph.tensors[op.outputs[0]].shape)
+    rank, result_shape = len(graph.tensors[op.inputs[position]].shape), len(graph.tensors[op.outputs[0]].shape)
     behind = dimension - rank
     if position == kind_of(op.kind).adds:
-        return made + behind
+        return result_shape + behind
     shapes = [graph.tensors[tensor].shape for tensor in op.inputs[:2]]
     operands = [len(shape) for shape in shapes]
     if position > 1 or min(operands) < 2 or op.attrs.get("transBatchA") or op.attrs.get("transBatchB"):
         return None
     if behind < -2:
-        return made + behind if made == max(operands) else None
-    if "keep_dims" in op.attrs and (made != rank or shapes[0][-1] != shapes[1][-1]):
+        return result_shape + behind if result_shape == max(operands) else None
+    if "keep_dims" in op.attrs and (result_shape != rank or shapes[0][-1] != shapes[1][-1]):
         return None  # TFLite's product joins dimensions
     flipped = bool(op.attrs.get("transB" if position else "transA"))
     free = -2 if flipped == bool(position) else -1  # the dimension over which the product does not sum
-    return made - 2 + position if behind == free else None
+    return result_shape - 2 + position if behind == free else None
 
 
 def _gathered(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
@@ -249,8 +253,8 @@ class _Spread:
 
     def _fix(self, tensor: int, dimension: int) -> None:
         meta = self._graph.tensors[tensor]
-        known = self._rows[tensor] is not None or meta.role != "activation"
-        if not known and 0 <= dimension < len(meta.shape) and meta.shape[dimension] > 1:
+        is_fixed = self._rows[tensor] is not None or meta.role != "activation"
+        if not is_fixed and 0 <= dimension < len(meta.shape) and meta.shape[dimension] > 1:
             self._rows[tensor] = dimension
             self._waiting.append(tensor)
 

@@ -127,15 +127,15 @@ class _Writer:
         deviation = self._op("Sqrt", (shifted,), one, "deviation")
         self.last_statistic = self._name("deviation")
         centred = self._op("Sub", (grouped, mean), full, "centred")
-        made = self._op("Div", (centred, deviation), full, "normalised")
+        last = self._op("Div", (centred, deviation), full, "normalised")
         scale, bias = (graph.constant(tensor) for tensor in op.inputs[1:3])
         assert scale is not None and bias is not None
         if (scale != 1).any() or bias.any():
             each = (site.groups, 1, 1, 1)
-            made = self._op("Mul", (made, self._constant("scale", scale.reshape(each))), full, "scaled")
-            made = self._op("Add", (made, self._constant("bias", bias.reshape(each))), full, "moved")
+            last = self._op("Mul", (last, self._constant("scale", scale.reshape(each))), full, "scaled")
+            last = self._op("Add", (last, self._constant("bias", bias.reshape(each))), full, "moved")
         sizes = self._constant("image", np.array(image, np.int64))
-        self.written.append(Op(self._name("result"), "Reshape", (made, sizes), (site.result,)))
+        self.written.append(Op(self._name("result"), "Reshape", (last, sizes), (site.result,)))
         self.edit.stays(site.result)
         return self.written
 
@@ -144,9 +144,9 @@ class _Writer:
 
     def _op(self, kind: str, inputs: tuple[int, ...], shape: Sequence[int], what: str, **attrs: object) -> int:
         name = self._name(what)
-        made = self.edit.add_tensor(name, shape, self.edit.graph.tensors[self.site.source], part=Part(name))
-        self.written.append(Op(name, kind, inputs, (made,), attrs))
-        return made
+        last = self.edit.add_tensor(name, shape, self.edit.graph.tensors[self.site.source], part=Part(name))
+        self.written.append(Op(name, kind, inputs, (last,), attrs))
+        return last
 
     def _reshape(self, tensor: int, shape: tuple[int, ...]) -> int:
         sizes = self._constant("sizes", np.array(shape, np.int64))
