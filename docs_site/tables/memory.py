@@ -214,6 +214,20 @@ def detector() -> list[str]:
     return lines(["detector, measured in LiteRT", "bytes of its arena", "operators"], body)
 
 
+def networks_of_tokens() -> list[str]:
+    body = [
+        [
+            row["network"],
+            f"{row['before_bytes']:,} → {row['after_bytes']:,}",
+            f"{row['held_before_bytes']:,} → {row['held_after_bytes']:,}",
+            f"{row['ratio']:.2f}x ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})",
+            f"{row['operators_before']} → {row['operators']}",
+        ]
+        for row in load_rows("partial_tokens")
+    ]
+    return lines(["in ONNX Runtime", "peak of the plan, B", "held, B", "time", "operators"], body)
+
+
 def peers_of_strips() -> list[str]:
     head = ["more MACs at most", "ours, planned", "more MACs", "msf-CNN, by its analysis", "msf-CNN, on a board"]
     return lines(
@@ -273,6 +287,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "strips": strips,
     "goals of strips": goals_of_strips,
     "a detector in strips": detector,
+    "networks of tokens in strips": networks_of_tokens,
     "peers of strips": peers_of_strips,
     "tiles": tiles,
     "tiles that keep nothing": tiles_that_keep_nothing,

@@ -16,9 +16,10 @@ from downset.equivalence.meaning import fused, number, others
 
 __all__ = [
     "Place",
+    "aligned",
     "box_text",
+    "broadcast",
     "elementwise",
-    "flattened",
     "global_pool",
     "integers_of",
     "joined",
@@ -26,6 +27,7 @@ __all__ = [
     "normalised",
     "padded",
     "pads_of",
+    "same_settings",
     "same_type",
     "shape_is",
     "sliced",
@@ -116,26 +118,35 @@ def kept(place: Place, node: FileNode) -> None:
 def elementwise(place: Place, node: FileNode, out: Box) -> None:
     """Each element of the result follows from the same element of every input; inputs are broadcast from the last axis
     on."""
-    _same_settings(place.node, node)
+    same_settings(place.node, node)
     if len(place.node.inputs) != len(node.inputs):
         raise Unproven("it has another number of inputs")
     if node.settings.keys() & {"axis", "broadcast"}:  # before version 7 of ONNX's operators
         raise Unproven("it broadcasts in its own way")
-    sizes = [stop for _, stop in whole(place.first.values[node.outputs[0]])]
+    broadcast(place, node, out, [stop for _, stop in whole(place.first.values[node.outputs[0]])])
+
+
+def aligned(full: Box, out: Box) -> Box:
+    """The box of an input with these dimensions that is broadcast to the box `out`, from the last axis on."""
+    tail = out[len(out) - len(full) :]
+    return tuple((0, 1) if size == 1 else stretch for (_, size), stretch in zip(full, tail, strict=True))
+
+
+def broadcast(place: Place, node: FileNode, out: Box, sizes: list[int]) -> None:
+    """Each input, broadcast from the last axis on to the `sizes` of the original's result, holds the box `out`."""
     for position, target in enumerate(node.inputs):
         shape = () if target == ABSENT else place.first.values[target].shape
         if shape is None:
             raise Unproven(f"the shape of input {position} is not known")
-        tail, full = out[len(out) - len(shape) :], sizes[len(out) - len(shape) :]
+        full = sizes[len(out) - len(shape) :]
         if len(shape) > len(out) or any(extent not in (1, size) for extent, size in zip(shape, full, strict=True)):
             raise Unproven(f"input {position} does not broadcast to the result")
-        box = tuple((0, 1) if extent == 1 else along for extent, along in zip(shape, tail, strict=True))
-        place.holds(position, target, box)
+        place.holds(position, target, aligned(tuple((0, extent) for extent in shape), out))
 
 
 def normalised(place: Place, node: FileNode, out: Box) -> None:
     """A BatchNormalization that only scales and shifts each channel by constants."""
-    _same_settings(place.node, node)
+    same_settings(place.node, node)
     if number(node, "training_mode", 0) or len(node.inputs) != 5:
         raise Unproven("it learns")
     place.holds(0, node.inputs[0], out)
@@ -145,27 +156,17 @@ def normalised(place: Place, node: FileNode, out: Box) -> None:
 
 def global_pool(place: Place, node: FileNode, out: Box) -> None:
     """A global pool, which pools each channel separately."""
-    _same_settings(place.node, node)
+    same_settings(place.node, node)
     place.holds(0, node.inputs[0], (*out[:2], *whole(place.first.values[node.inputs[0]])[2:]))
 
 
 def undivided(place: Place, node: FileNode, out: Box) -> None:
     """A SPLIT into one part, which is the whole input along any axis."""
-    _same_settings(place.node, node)
+    same_settings(place.node, node)
     if len(node.outputs) != 1:
         raise Unproven("it divides its input")
     place.holds(0, node.inputs[0], whole(place.first.values[node.inputs[0]]))
     place.holds(1, node.inputs[1], out)
-
-
-def flattened(place: Place, node: FileNode, out: Box) -> None:
-    """A Flatten of some channels. Channels come first, so they are contiguous in the flattened row."""
-    _same_settings(place.node, node)
-    full = whole(place.first.values[node.inputs[0]])
-    pixels = int(np.prod([stop for _, stop in full[2:]], dtype=np.int64))
-    if number(node, "axis", 1) != 1 or out[0] != full[0] or any(edge % pixels for edge in out[1]):
-        raise Unproven("it flattens something else")
-    place.holds(0, node.inputs[0], (full[0], (out[1][0] // pixels, out[1][1] // pixels), *full[2:]))
 
 
 def joined(place: Place, out: Claim) -> None:
@@ -208,7 +209,7 @@ def sliced(place: Place, out: Claim) -> None:
 
 def padded(place: Place, node: FileNode, out: Box) -> None:
     """Padding with a constant: the part is padded exactly where the original is."""
-    _same_settings(place.node, node, without=frozenset({"pads"}))
+    same_settings(place.node, node, without=frozenset({"pads"}))
     if node.settings.get("mode", (3, b"constant")) != (3, b"constant") and node.kind != "PAD":
         raise Unproven("it does not pad with a constant")
     boxes = place.boxes(0, node.inputs[0])
@@ -252,7 +253,7 @@ def integers_of(place: Place, position: int) -> list[int] | None:
     return None if value is None else [int(item) for item in array_of(value).reshape(-1).tolist()]
 
 
-def _same_settings(mine: FileNode, original: FileNode, *, without: frozenset[str] = frozenset()) -> None:
+def same_settings(mine: FileNode, original: FileNode, *, without: frozenset[str] = frozenset()) -> None:
     if mine.kind != original.kind or others(mine, without=without) != others(original, without=without):
         raise Unproven(f"{mine.kind} has other settings than {original.kind} {original.label!r}")
 

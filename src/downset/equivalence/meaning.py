@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from downset.equivalence.file_network import FileNode
 from downset.graph.kinds import FUSED_CONV
 
-__all__ = ["ELEMENTWISE", "Along", "base_kind", "channels_axis", "fused", "number", "others", "windows"]
+__all__ = [
+    "ELEMENTWISE",
+    "LAYER_NORMS",
+    "PRODUCTS",
+    "Along",
+    "base_kind",
+    "channels_axis",
+    "fused",
+    "integers",
+    "number",
+    "others",
+    "windows",
+]
 
 _ONNX = (
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Celu "
@@ -31,6 +43,11 @@ _TFLITE = (
 ELEMENTWISE = frozenset((_ONNX + _TFLITE).split())
 """Kinds of which each element of the result follows from the same element of every input, broadcast from the last axis
 on."""
+
+_MULTIPLY = "MatMul Gemm BATCH_MATMUL com.microsoft::FusedMatMul"
+_NORMALISE = "LayerNormalization RMSNormalization com.microsoft::SkipLayerNormalization"
+PRODUCTS, LAYER_NORMS = frozenset(_MULTIPLY.split()), frozenset(_NORMALISE.split())
+"""Kinds that multiply two matrices, and kinds that normalise over the dimensions from an axis on."""
 
 _WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
 _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})
@@ -111,7 +128,7 @@ def real(node: FileNode, name: str, default: float) -> float:
     return default if not isinstance(value, tuple) else float(struct.unpack("<f", value[1])[0])
 
 
-def _integers(node: FileNode, name: str, default: Sequence[int]) -> tuple[int, ...]:
+def integers(node: FileNode, name: str, default: Sequence[int]) -> tuple[int, ...]:
     """A setting of several integers of ONNX."""
     value = node.settings.get(name)
     return tuple(default) if not isinstance(value, tuple) else tuple(value[1])
@@ -127,12 +144,12 @@ def windows(node: FileNode, size: Sequence[int], kernel: Sequence[int] | None) -
         dilations: tuple[int, ...] = (number(node, "dilationHFactor", 1) or 1, number(node, "dilationWFactor", 1) or 1)
         how, pads = {0: "SAME_UPPER", 1: "VALID"}.get(number(node, "padding", 0), "padding"), (0,) * (2 * rank)
     else:
-        shape = tuple(kernel or _integers(node, "kernel_shape", ()))
-        strides, dilations = _integers(node, "strides", (1,) * rank), _integers(node, "dilations", (1,) * rank)
-        pads = _integers(node, "pads", (0,) * (2 * rank))
+        shape = tuple(kernel or integers(node, "kernel_shape", ()))
+        strides, dilations = integers(node, "strides", (1,) * rank), integers(node, "dilations", (1,) * rank)
+        pads = integers(node, "pads", (0,) * (2 * rank))
         stated = node.settings.get("auto_pad")
         how = stated[1].decode() if isinstance(stated, tuple) and isinstance(stated[1], bytes) else "NOTSET"
-    if kernel and _integers(node, "kernel_shape", kernel) != tuple(kernel):
+    if kernel and integers(node, "kernel_shape", kernel) != tuple(kernel):
         raise ValueError("kernel_shape")
     if not len(shape) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise ValueError("window")

@@ -9,18 +9,20 @@ the bytes of constants that are cut.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from downset.equivalence import identities, rows, sums
+from downset.equivalence import identities, layers, rows, sums
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.identities import Place
-from downset.equivalence.meaning import ELEMENTWISE, base_kind, windowed
+from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
 from downset.equivalence.merged import bias_added, merged, pooled
 from downset.equivalence.stacks import Channels, Stack, Stacks
+from downset.equivalence.statistics import with_statistics
+from downset.equivalence.sums import FLOATS
 from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
@@ -41,8 +43,10 @@ class PartsOutcome:
 
 def check_parts(first: FileNetwork, second: FileNetwork, certificate: Certificate) -> PartsOutcome:
     """Prove the certificate's statements about tensors of `second`."""
-    proof = _PartsProof(first, second, certificate)
     try:
+        extended = with_statistics(first, {part.of for part in certificate.parts.values()})
+        proof = _PartsProof(extended, second, certificate)
+        proof.summed = proof.first is not first
         proof.whole()
     except Unproven as reason:
         return PartsOutcome(str(reason) or "a statement of its certificate is not proven")
@@ -156,14 +160,39 @@ class _PartsProof:
                 if value != ABSENT:
                     self._claim(value, self._all_of(target))
             return
-        if node.kind == "Split":
+        if node.kind == "Split" and not any(self._is_split(out) for out in stated):
             self._merged(place)
             return
         if any(isinstance(key, tuple) for key in node.settings):
             raise Unproven("it states more than an operator of its kind has")
-        if node.effects or len(stated) != 1 or stated[0] is None:
-            raise Unproven("it is new, and has effects or several results")
-        self._claim(node.outputs[0], self._proven(place, stated[0]))
+        if node.effects:
+            raise Unproven("it is new, and has effects")
+        if len(stated) == 1 and stated[0] is not None:
+            self._claim(node.outputs[0], self._proven(place, stated[0]))
+        else:
+            self._results(place, stated)
+
+    def _is_split(self, out: Claim | None) -> bool:
+        """Whether a claim is about a result of one of the original's Splits."""
+        original = None if out is None else self.maker.get(out.of)
+        return original is not None and original.kind == "Split"
+
+    def _results(self, place: Place, stated: Sequence[Claim | None]) -> None:
+        """Prove the claims about an operator with several results, each alone."""
+        node = place.node
+        for result, (value, out) in enumerate(zip(node.outputs, stated, strict=True)):
+            original = None if out is None else self.maker.get(out.of)
+            if out is None:
+                continue
+            if original is None or len(original.outputs) != len(stated) or original.outputs[result] != out.of:
+                raise Unproven(f"its result {result} is not one of the original's")
+            if node.kind == "Split" == original.kind:
+                layers.divided(place, original, out.box, result)
+            elif node.kind in LAYER_NORMS and node.kind == original.kind and result in (0, 3):
+                layers.layer_norm(place, original, out.box)
+            else:
+                raise Unproven(f"no identity is known for parts of {node.kind} with several results")
+            self._claim(value, Claim(out.of, out.box))
 
     def _label(self, value: int) -> str:
         return self.second.values[value].label
@@ -280,6 +309,9 @@ class _PartsProof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
+        if node.kind in PRODUCTS and out.box != whole(self.first.values[out.of]):
+            # Kernels may sum up the products of fewer rows in another sequence.
+            self.summed = self.summed or self.first.values[out.of].dtype in FLOATS
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
 
     def _sum(self, place: Place, original: FileNode, out: Claim) -> Claim:
@@ -312,7 +344,6 @@ class _PartsProof:
 
 _IDENTITIES = {
     "BatchNormalization": identities.normalised,
-    "Flatten": identities.flattened,
     "GlobalAveragePool": identities.global_pool,
     "GlobalMaxPool": identities.global_pool,
     "GlobalLpPool": identities.global_pool,
@@ -320,6 +351,16 @@ _IDENTITIES = {
     "PAD": identities.padded,
     "PADV2": identities.padded,
     "SPLIT": identities.undivided,
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "RESHAPE"), layers.reshaped),
+    **dict.fromkeys(("Transpose", "TRANSPOSE"), layers.transposed),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "SOFTMAX"), layers.softmax),
+    **dict.fromkeys(LAYER_NORMS, layers.layer_norm),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), layers.reduced),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), layers.quantised),
+    **dict.fromkeys(PRODUCTS, layers.product),
+    "FULLY_CONNECTED": layers.connected,
+    "Gather": layers.gathered,
+    "Resize": layers.repeated,
 }
 
 

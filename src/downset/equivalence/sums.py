@@ -14,9 +14,9 @@ from downset.equivalence.identities import Place
 from downset.equivalence.meaning import base_kind, channels_axis, fused, number, others, real
 from downset.equivalence.windows import check_window, hold_weights, same_window_kind
 
-__all__ = ["added", "partial_product", "partial_window"]
+__all__ = ["FLOATS", "added", "partial_product", "partial_window"]
 
-_FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
+FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 _ADDS = frozenset({"Add", "Sum", "ADD", "ADD_N"})
 
 
@@ -111,7 +111,7 @@ def _first_that_holds(place: Place, node: FileNode, out: Claim, axis: int, tried
 
 def _floats(place: Place, node: FileNode) -> None:
     for value in (*node.inputs[:2], *node.outputs):
-        if place.first.values[value].dtype not in _FLOATS:
+        if place.first.values[value].dtype not in FLOATS:
             raise Unproven(f"{place.first.values[value].label!r} holds no floats: each part is rounded")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from downset.arenas.check import verify_arena
 from downset.arenas.plan import plan_arena
@@ -14,15 +16,18 @@ from downset.fitting.placing import without_overlaps
 from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
+from downset.graph.cost import macs
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import memory_model
 from downset.messages import Message
 from downset.orders.check import verify_order
+from downset.partial.rewrite import reordered
 from downset.partial.search import PartialLimits
 from downset.results.plans import Order, Together
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
+from downset.rewrites.two_passes import normalised_bytes, two_passes
 
 __all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "sizes_first", "strip_limits"]
 
@@ -78,9 +83,39 @@ def list_candidates(job: Job, original: Original, planned: Planned) -> list[Cand
 
 
 def search_in_strips(job: Job, planned: Planned) -> list[StripSearch]:
-    """A search for strips in each planned order."""
-    limits = strip_limits(job, planned.share_s / len(planned.plans))
-    return [search_strips(job, plan, limits) for plan in planned.plans]
+    """A search for strips in each planned order, then with normalisations in two passes in the best one."""
+    allowed = job.options.max_recompute
+    whole = macs(planned.best.graph)
+    divided = [
+        (plan, more)
+        for plan in _two_passes(planned.best)
+        if (more := macs(plan.graph) - whole) <= (math.inf if allowed is None else allowed * whole)
+    ]
+    limits = strip_limits(job, planned.share_s / (len(planned.plans) + len(divided)))
+    searches = [search_strips(job, plan, limits) for plan in planned.plans]
+    for plan, more in divided:
+        if job.search_time.over:
+            break
+        share = None if allowed is None else (allowed * whole - more) / max(whole + more, 1)
+        searches.append(search_strips(job, plan, replace(limits, max_recompute=share), more_macs=more))
+    return searches
+
+
+_PASSES, _LEAST_PART = 3, 16
+"""Normalisations are tried in two passes with so many limits of what is kept between passes, where a tensor that is
+normalised takes at least one part in so many of the peak."""
+
+
+def _two_passes(plan: PlannedGraph) -> Iterator[PlannedGraph]:
+    """The planned network with normalisations in two passes: tensors above some sizes are not kept between passes."""
+    order = plan.together.order
+    graph = reordered(plan.graph, order.steps)
+    sizes = [*normalised_bytes(graph), 0]
+    for size, less in pairwise(sizes[: _PASSES + 1]):
+        if _LEAST_PART * size >= int(order.evidence.value):
+            divided = two_passes(graph, stored_bytes=less)
+            steps = tuple(range(len(divided.ops)))
+            yield replace(plan, graph=divided, together=replace(plan.together, order=replace(order, steps=steps)))
 
 
 def strip_limits(job: Job, time_limit_s: float) -> PartialLimits:

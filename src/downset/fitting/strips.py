@@ -28,6 +28,7 @@ from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.results.fit import NextStep, Rewrite
 from downset.results.plans import Evidence, Order, Together
 from downset.rewrites.tflite_form import writable_rows
+from downset.rewrites.two_passes import in_two_passes
 from downset.text import format_bytes, operator_name
 
 __all__ = [
@@ -65,6 +66,13 @@ class StripSearch:
     placing: OrderPlacing
     kept_bytes: int
     """Bytes that the runtime keeps outside the arena for `graph`."""
+    more_macs: int = 0
+    """MACs of `graph` beyond those of the planned network."""
+
+    def cost(self, plan: PartialPlan) -> tuple[int, ...]:
+        """The key by which plans of several searches are compared."""
+        extra, *others = plan.cost
+        return extra + self.more_macs, *others
 
     @property
     def in_strips(self) -> list[PartialPlan]:
@@ -96,14 +104,17 @@ class StripSearch:
         return self.placing.beside[plan] - self.kept_bytes
 
 
-def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool = False) -> StripSearch:
+def search_strips(
+    job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool = False, more_macs: int = 0
+) -> StripSearch:
     """Search the front of a planned network. `divide_work`: the work limit is that of all forms of the network
-    together, not of each. Raises UnsupportedError where the file's format cannot hold a network in strips."""
+    together, not of each. `more_macs`: those of `StripSearch`. Raises UnsupportedError where the file's format cannot
+    hold a network in strips."""
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
     with job.search_time.running():
-        return _searched(job, plan, limits, divide_work=divide_work)
+        return replace(_searched(job, plan, limits, divide_work=divide_work), more_macs=more_macs)
 
 
 def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool) -> StripSearch:
@@ -200,7 +211,7 @@ def cheapest_within(
     begin, tried, time_left = time.perf_counter(), 0, job.search_time
     most = limit_bytes + _ALIGNED
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
-    for search, plan in sorted(pairs, key=lambda pair: pair[1].cost):
+    for search, plan in sorted(pairs, key=lambda pair: pair[0].cost(pair[1])):
         over = bool(time_left.over)
         late = over or time.perf_counter() - begin > 0.5 * job.options.time_limit_s
         if late and tried >= (1 if over else _TRIED):
@@ -267,11 +278,13 @@ def files_of(job: Job, search: StripSearch, plan: PartialPlan, name: str) -> lis
 
 
 def note_arithmetic(job: Job, graph: Graph, files: Sequence[Candidate]) -> None:
-    """Add notes about a network in strips, the same in all its files: about its MACs, and about an operator at its peak
-    that needs all rows of its input."""
+    """Add notes about a network in strips, the same in all its files: about its MACs, its sums, and an operator at its
+    peak that needs all rows of its input."""
     if files and files[0].plan is not None:
         job.notes.add(arithmetic(graph, files[0].plan.graph))
         job.notes.add(*_whole_at_peak(graph, files[0].plan))
+        if in_two_passes(files[0].plan.graph):
+            job.notes.add("normalisations run in two passes, statistics of rows first: equal up to rounding")
 
 
 def _whole_at_peak(graph: Graph, plan: PlannedGraph) -> list[str]:

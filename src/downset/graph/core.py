@@ -141,6 +141,8 @@ class Source:
 
     state: tuple[int, int, int] | None = field(default=None, compare=False)
     """That of the file before it was read (`process.file_ranges`); a writer copies from the file in no other state."""
+    version: int = 0
+    """The version of ONNX's operators that the file uses; 0 for other formats."""
     trusted: bool = False
     """Whether the user lets PyTorch load the file; loading runs code that the file contains."""
     note: str = field(default="", compare=False)

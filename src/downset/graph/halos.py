@@ -1,12 +1,12 @@
 """Which rows (or columns) of its inputs an operator reads to make given rows of its output: the halo arithmetic.
 
-Axis 0 is rows, axis 1 is columns. Tensors of rank 4 have both. In a network whose windows slide along tensors of rank 3
-(Conv1d), the length of those tensors is their rows. Every other tensor counts as one row, which is read whole. Channels
-come first, or last where the graph's operators say so. Intervals and maps are those of `row_form`.
+Axis 0 is rows, axis 1 is columns; `row_axes` says which dimension of a tensor that is. A tensor without one counts as
+one row, which is read whole. Intervals and maps are those of `row_form`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
@@ -14,6 +14,7 @@ from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
 from downset.graph.kinds import kind_of
+from downset.graph.row_axes import carried, channels_last, extent, inner_elements, spatial_axis, window_axis
 from downset.graph.row_form import SAME, AxisMap
 
 __all__ = [
@@ -44,57 +45,6 @@ class Window(NamedTuple):
     @property
     def reach(self) -> int:
         return self.dilation * (self.kernel - 1) + 1
-
-
-def channels_last(graph: Graph) -> bool:
-    """Whether the graph's tensors of rank 4 are NHWC."""
-    if graph.source.format in ("onnx", "torch"):
-        return False
-    if "channels_last" not in graph.facts:
-        graph.facts["channels_last"] = _says_channels_last(graph)
-    return bool(graph.facts["channels_last"])
-
-
-def _says_channels_last(graph: Graph) -> bool:
-    for op in graph.ops:
-        # A matrix product may state NHWC to mean "over the last axis", in channels-first graphs too.
-        if op.attrs.get("layout") == "NHWC" and kind_of(op.kind).category != "matrix product":
-            return True
-        if kind_of(op.kind).rows == "window":
-            return False  # a window of a channels-last graph always states NHWC
-    return False
-
-
-def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
-    """The dimension of a tensor that is its rows (axis 0) or columns (axis 1); None where it has none."""
-    return _spatial_axes(graph, axis)[tensor]
-
-
-def _spatial_axes(graph: Graph, axis: int) -> tuple[int | None, ...]:
-    """By tensor: its `spatial_axis`."""
-    key = ("spatial axes", axis)
-    if key not in graph.facts:
-        spatial = axis + (1 if channels_last(graph) else 2)
-        ranks = (3, 4) if axis == 0 and _has_lengths(graph) else (4,)
-        graph.facts[key] = tuple(spatial if len(tensor.shape) in ranks else None for tensor in graph.tensors)
-    axes: tuple[int | None, ...] = graph.facts[key]
-    return axes
-
-
-def _has_lengths(graph: Graph) -> bool:
-    """Whether windows slide along tensors of rank 3. In other networks no dimension of such a tensor is a length."""
-    if "lengths" not in graph.facts:
-        graph.facts["lengths"] = any(
-            kind_of(op.kind).rows in ("window", "transposed window") and len(graph.tensors[op.inputs[0]].shape) == 3
-            for op in graph.ops
-        )
-    return bool(graph.facts["lengths"])
-
-
-def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
-    """How many rows (or columns) a tensor has; 1 for a tensor that has none."""
-    dimension = spatial_axis(graph, tensor, axis)
-    return 1 if dimension is None else graph.tensors[tensor].shape[dimension]
 
 
 def window(graph: Graph, op: Op, axis: int) -> Window:
@@ -153,12 +103,17 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
     if tensor == ABSENT or dimension is None:
         return None
     meta, rank = graph.tensors[tensor], _rank(graph, op.outputs[0])
-    if meta.role == "activation" and len(meta.shape) == rank:
+    cut = spatial_axis(graph, tensor, axis)
+    if meta.role == "activation" and (
+        len(meta.shape) == rank or (cut is not None and cut == dimension - rank + len(meta.shape))
+    ):
         return None  # cut by its map
     row = kind_of(op.kind)
     if row.category == "quantiser" and position > 0 and len(meta.shape) == 1:
         place = 0 if int(op.attrs.get("axis", 1)) % rank == dimension else -1
-    elif row.further == "operands" and row.rows in ("same", "along axis", "from axis"):
+    elif (row.rows == "product" and position == row.adds) or (
+        row.further == "operands" and row.rows in ("same", "along axis", "from axis")
+    ):
         place = dimension - rank + len(meta.shape)
     else:
         return None
@@ -179,12 +134,44 @@ def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | N
         return False
     if not maps or _mixes(graph, op, axis):
         return True
-    # A pointwise kind can read all of a broadcast input and make some rows; other kinds cannot.
-    pointwise = kind_of(op.kind).rows == "same"
-    return any(
-        axis_map is None and not (pointwise and extent(graph, op.inputs[position], axis) == 1)
-        for position, axis_map in maps.items()
-    )
+    return not _makes_rows(graph, op, axis, maps)
+
+
+def _makes_rows(graph: Graph, op: Op, axis: int, maps: Mapping[int, AxisMap | None]) -> bool:
+    """Whether the operator can make some rows from those of its mapped inputs and from all of the other inputs."""
+    read_whole = [position for position, one in maps.items() if one is None]
+    match kind_of(op.kind).rows:
+        case "same":
+            return all(_is_broadcast(graph, op, position, axis) for position in read_whole)
+        case "product":
+            added = [position for position in read_whole if position > 1]
+            free = _free_operand(graph, op, axis)
+            operands = (0, 1) if free is None else (free,)
+            return (
+                all(_is_broadcast(graph, op, position, axis) for position in added)
+                and any(maps.get(position) is not None for position in operands)
+                and all(
+                    maps.get(position) is not None or (free is None and _is_broadcast(graph, op, position, axis))
+                    for position in operands
+                )
+            )
+        case "gather":
+            return len(read_whole) < len(maps)
+        case _:
+            return not read_whole
+
+
+def _free_operand(graph: Graph, op: Op, axis: int) -> int | None:
+    """The operand of a product whose rows (0) or columns (1) are the rows of the result; None for a batch."""
+    dimension, rank = spatial_axis(graph, op.outputs[0], axis), _rank(graph, op.outputs[0])
+    return None if dimension is None or dimension < rank - 2 else dimension - rank + 2
+
+
+def _is_broadcast(graph: Graph, op: Op, position: int, axis: int) -> bool:
+    """Whether each row of the result reads all of an input, whose dimensions are aligned with those of the result."""
+    shape, dimension = graph.tensors[op.inputs[position]].shape, spatial_axis(graph, op.outputs[0], axis)
+    place = (dimension or 0) - _rank(graph, op.outputs[0]) + len(shape)
+    return place < 0 or shape[place] == 1
 
 
 def activation_maps(graph: Graph, op: Op, axis: int = 0) -> dict[int, AxisMap | None]:
@@ -230,26 +217,42 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
     if row.rows == "unknown":
         raise _unknown(graph, op)
     tensor, result = op.inputs[position], op.outputs[0]
-    dimension = spatial_axis(graph, result, axis)
-    rank = _rank(graph, result)
-    if row.rows == "whole" or dimension is None or spatial_axis(graph, tensor, axis) is None:
-        return None
-    if _rank(graph, tensor) != rank:  # broadcast over leading dimensions: its rows are not rows of the result
+    dimension, cut = spatial_axis(graph, result, axis), spatial_axis(graph, tensor, axis)
+    if dimension is None or cut is None or carried(graph, op, position, cut) != dimension:
         return None
     rows, output_rows = extent(graph, tensor, axis), extent(graph, result, axis)
     match row.rows:
-        case "same":
-            return SAME if rows == output_rows else None
+        case "same" | "transpose" | "product" | "gather":
+            return SAME
+        case "reshape":
+            read, written = inner_elements(graph, op, cut, dimension)
+            return AxisMap(
+                written // math.gcd(read, written), read // math.gcd(read, written), 0, max(written // read, 1) - 1
+            )
+        case "along axis":
+            return (
+                None
+                if int(op.attrs.get("axis", row.axis)) % _rank(graph, result) == dimension or rows != output_rows
+                else SAME
+            )
+        case "from axis":
+            return (
+                None
+                if int(op.attrs.get("axis", row.axis)) % _rank(graph, result) <= dimension or rows != output_rows
+                else SAME
+            )
+        case "reduction":
+            return SAME if rows == output_rows and rows > 1 else None
+        case "pad":
+            return pad_map(graph, op, position, dimension)
+        case "slice":
+            return slice_map(graph, op, position, dimension)
+        case _ if dimension != window_axis(graph, result, axis):
+            return None
         case "window":
             return _window_map(graph, op, position, axis)
         case "transposed window":
             return _transposed_map(graph, op, position, axis)
-        case "along axis":
-            return None if int(op.attrs.get("axis", row.axis)) % rank == dimension or rows != output_rows else SAME
-        case "from axis":
-            return None if int(op.attrs.get("axis", row.axis)) % rank <= dimension or rows != output_rows else SAME
-        case "reduction":
-            return SAME if rows == output_rows and rows > 1 and _keeps(graph, op, dimension) else None
         case "space to depth":
             block_size = int(op.attrs["blocksize"])
             return AxisMap(block_size, 1, 0, block_size - 1)
@@ -257,10 +260,8 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
             return AxisMap(1, int(op.attrs["blocksize"]), 0, 0)
         case "resize":
             return resize_map(graph, op, position, dimension, rows, output_rows)
-        case "pad":
-            return pad_map(graph, op, position, dimension)
-        case "slice":
-            return slice_map(graph, op, position, dimension)
+        case "whole":
+            return None
     assert_never(row.rows)
 
 
@@ -293,14 +294,3 @@ def _unknown(graph: Graph, op: Op) -> UnsupportedError:
     return UnsupportedError(
         f"{graph.name}: operator {op.name!r} of kind {op.kind} has no known halo; plan the network unsplit there"
     )
-
-
-def _keeps(graph: Graph, op: Op, dimension: int) -> bool:
-    """Whether a reduction is known not to reduce a dimension."""
-    axes = op.attrs.get("axes")
-    if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
-        value = graph.constant(op.inputs[1])
-        axes = None if value is None else value.reshape(-1).tolist()
-    if axes is None or not op.attrs.get("keepdims", 1):
-        return False
-    return dimension not in [int(reduced) % max(_rank(graph, op.inputs[0]), 1) for reduced in axes]

@@ -46,6 +46,10 @@ Rows = Literal[
     "transposed window",
     "along axis",
     "from axis",
+    "product",
+    "gather",
+    "reshape",
+    "transpose",
     "reduction",
     "space to depth",
     "depth to space",
@@ -56,7 +60,9 @@ Rows = Literal[
 """Which rows of the inputs make a row of the result. `unknown`: not known. `whole`: all rows. `same`: the same row.
 `window`: the rows under a sliding window. `transposed window`: the rows whose window holds that row. `along axis`: the
 same row; all rows where the attribute `axis` names the dimension of the rows. `from axis`: the same row; all rows where
-that dimension is at or behind `axis`. The others are as ONNX defines the kind of that name."""
+that dimension is at or behind `axis`. `product`: the same row of the first operand and all of the second, or the same
+column of the second and all of the first, or the same batch of both. `gather`: the same row of the indices or of the
+data. The others are as ONNX defines the kind of that name; `reshape` keeps the sequence of all elements."""
 
 Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"]
 """The formula by which multiply-accumulates are counted (`graph.cost`)."""
@@ -162,10 +168,10 @@ _LAYERS = (
     Kind("Conv", "convolution", "window", "weights", "convolution", needs=2),
     Kind(FUSED_CONV, "convolution", "window", "weights", "convolution", adds=3, twin="Conv", needs=2),
     Kind("ConvTranspose", "transposed convolution", "transposed window", "weights", "transposed convolution", needs=2),
-    Kind("Gemm", "matrix product", "whole", "weights", "gemm", adds=2, needs=2),
-    Kind("com.microsoft::FusedGemm", "matrix product", "whole", "weights", "gemm", adds=2, twin="Gemm", needs=2),
-    Kind("MatMul", "matrix product", "whole", "weights", "matmul", needs=2),
-    Kind("com.microsoft::FusedMatMul", "matrix product", "whole", "weights", "matmul", twin="MatMul", needs=2),
+    Kind("Gemm", "matrix product", "product", "weights", "gemm", adds=2, needs=2),
+    Kind("com.microsoft::FusedGemm", "matrix product", "product", "weights", "gemm", adds=2, twin="Gemm", needs=2),
+    Kind("MatMul", "matrix product", "product", "weights", "matmul", needs=2),
+    Kind("com.microsoft::FusedMatMul", "matrix product", "product", "weights", "matmul", twin="MatMul", needs=2),
     *_all("AveragePool MaxPool", "pool", "window"),
     *_all("GlobalAveragePool GlobalMaxPool", "global pool", "whole"),
     Kind("LpPool", "pool", "window", executed=False),
@@ -194,14 +200,14 @@ _REDUCTIONS = (
     Kind("ReduceProd", "reduction", "reduction", "numbers", executed=False),
 )
 _MOVEMENTS = (
-    Kind("Flatten", "shape-only", "whole"),
-    Kind("Reshape", "shape-only", "whole", "numbers"),
-    Kind("Squeeze", "shape-only", "whole", "numbers"),
-    Kind("Unsqueeze", "shape-only", "whole", "numbers"),
+    Kind("Flatten", "shape-only", "reshape"),
+    Kind("Reshape", "shape-only", "reshape", "numbers"),
+    Kind("Squeeze", "shape-only", "reshape", "numbers"),
+    Kind("Unsqueeze", "shape-only", "reshape", "numbers"),
     Kind("Concat", "movement", "along axis"),
     Kind("DepthToSpace", "movement", "depth to space"),
     Kind("Expand", "movement", "whole", "numbers", sized=True),
-    Kind("Gather", "movement", "whole", needs=2),
+    Kind("Gather", "movement", "gather", needs=2),
     Kind("GatherElements", "movement", "whole", needs=2),
     Kind("Pad", "movement", "pad", "numbers"),
     Kind("Resize", "movement", "resize", "numbers"),
@@ -209,7 +215,7 @@ _MOVEMENTS = (
     Kind("SpaceToDepth", "movement", "space to depth"),
     Kind("Split", "movement", "along axis", "numbers"),
     Kind("Tile", "movement", "whole", "numbers", sized=True),
-    Kind("Transpose", "movement", "whole", "numbers"),
+    Kind("Transpose", "movement", "transpose", "numbers"),
     Kind("Upsample", "movement", "resize", "numbers"),
     Kind("tflite::PACK", "movement", "whole"),
     Kind("tflite::SPLIT_V", "movement", "whole", "numbers"),

@@ -90,6 +90,9 @@ def _given_rows_form(graph: Graph, form: RowForm, index: int) -> tuple[int, int,
             return how, frame.stride, frame.reach, frame.pad_begin, frame.pad_end, 1
         case "resize" | "depth to space":
             return _FACTOR, 1, 1, 0, 0, row_op.rows // form.rows[op.inputs[0]]
+        case "reshape":
+            factor = row_op.rows // form.rows[op.inputs[0]]
+            return (_FACTOR, 1, 1, 0, 0, factor) if factor > 1 else (_EXACT, 1, 1, 0, 0, 1)
         case "pad":
             dimension = spatial_axis(graph, op.inputs[0], form.axis)
             assert dimension is not None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, combinations
+from itertools import accumulate, chain, combinations, pairwise
 
 from downset.budget import Budget, Clock
 from downset.errors import UnsupportedError
@@ -29,7 +29,7 @@ from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
-from downset.partial.segments import Segment, computed_whole, find_cuts, find_segments
+from downset.partial.segments import Cuts, Segment, computed_whole, find_cuts, find_segments
 from downset.results.plans import StoppedBy
 
 __all__ = ["PartialFront", "PartialLimits", "partial_front"]
@@ -106,9 +106,9 @@ def partial_front(
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
     search = _PartialSearch(graph, form, pricing, limits, clock.part(seconds=_PRICING_SHARE * budget.seconds))
     listing = clock.part(seconds=_LISTING_SHARE * budget.seconds)
-    cuts = find_cuts(graph, form)
+    cuts = _cuts(graph, form, pricing)
     segments = []
-    for segment in find_segments(graph, form, cuts=cuts):
+    for segment in find_segments(graph, form, cuts=cuts, most_results=2):
         if listing.left_s() == 0:
             cuts, search.stopped_by = replace(cuts, listed=False), "time"
             break
@@ -138,6 +138,27 @@ def partial_front(
     others = tuple(earlier.values())[len(plans) :]
     whole = computed_whole(graph, form)
     return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others, search.stopped_by)
+
+
+_PASSING, _APART, _LOWEST = 32, 32, 64
+"""The most tensors that cross a cut where one is not enough: keys, values, statistics and inputs of later parts pass
+by. One is enough where no operator at the peak lies in a gap of more than so many operators between cuts. Of the other
+cuts, so many of each run are kept."""
+
+
+def _cuts(graph: Graph, form: RowForm, pricing: Pricing) -> Cuts:
+    """The cuts that one tensor crosses; where an operator at the peak is far from both its neighbours among these, or
+    between none, the cuts that up to `_PASSING` tensors cross at which the fewest bytes are live."""
+    live, transient = pricing.around.live, pricing.around.transient
+    one = find_cuts(graph, form)
+    gaps = [pair for run in one.runs for pair in pairwise(run)]
+    near = [range(first, stop) for first, stop in gaps if stop - first <= _APART]
+    most = max(transient, default=0)
+    if all(nbytes < most or any(index in gap for gap in near) for index, nbytes in enumerate(transient)):
+        return one
+    many = find_cuts(graph, form, most_crossing=_PASSING)
+    runs = (sorted(sorted(run, key=live.__getitem__)[:_LOWEST]) for run in many.runs)
+    return Cuts(tuple(map(tuple, runs)), many.crossing)
 
 
 @dataclass(slots=True)

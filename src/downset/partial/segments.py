@@ -163,7 +163,7 @@ def find_cuts(graph: Graph, form: RowForm, *, most_crossing: int = 1) -> Cuts:
 
 
 def find_segments(
-    graph: Graph, form: RowForm, *, most_crossing: int = 1, cuts: Cuts | None = None
+    graph: Graph, form: RowForm, *, most_crossing: int = 1, cuts: Cuts | None = None, most_results: int | None = None
 ) -> Iterator[Segment]:
     """The segments between positions at which 1 to `most_crossing` tensors cross, shorter ones first.
 
@@ -171,7 +171,7 @@ def find_segments(
     result are left out. So are those that begin or end with an operator that only makes constants, since the same
     segment without it is listed. In a run of more than `EVERY_PAIR` cuts most long segments are left out. So at most
     `EVERY_PAIR` / 2 segments are looked at for each cut. O(segments · log segments + edges). `cuts`: those of
-    `find_cuts`, where they are known.
+    `find_cuts`, where they are known. `most_results`: segments with more results are left out.
     """
     cuts = cuts or find_cuts(graph, form, most_crossing=most_crossing)
     made_by, read_by = graph.producers(), graph.consumers()
@@ -182,7 +182,7 @@ def find_segments(
         if makes_constants[first] or makes_constants[stop - 1] or higher[first] == higher[stop]:
             continue
         results = tuple(tensor for tensor in cuts.crossing[stop] if made_by[tensor] >= first)
-        if results:
+        if results and (most_results is None or len(results) <= most_results):
             inputs = tuple(tensor for tensor in cuts.crossing[first] if _read_inside(read_by[tensor], first, stop))
             yield Segment(first, stop, inputs, results)
 

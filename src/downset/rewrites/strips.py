@@ -95,6 +95,9 @@ def given_rows(
         case "resize" | "depth to space":
             factor = row_op.rows // form.rows[op.inputs[0]]
             return first[0] * factor, first[1] * factor
+        case "reshape":
+            factor = max(row_op.rows // form.rows[op.inputs[0]], 1)
+            return (first[0] * factor, first[1] * factor) if factor > 1 else output_rows
         case "pad":
             dimension = spatial_axis(graph, op.inputs[0], form.axis)
             assert dimension is not None
@@ -232,9 +235,11 @@ class StripOps:
                 return self._padded(op, inputs, attrs, read, result_rows)
             case "slice":
                 return self._sliced(op, inputs, attrs, read)
-            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction":
+            case "reshape":
+                return self._reshaped(op, inputs, result_rows), attrs
+            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "product" | "gather":
                 return inputs, attrs
-            case "space to depth" | "depth to space":
+            case "space to depth" | "depth to space" | "transpose":
                 return inputs, attrs
             case other:
                 assert_never(other)
@@ -291,6 +296,20 @@ class StripOps:
         full = self._shape(op.outputs[0], result_rows)
         shape = [full[axis] for axis in op.attrs.get("axes") or range(len(full))]
         return (*inputs[:3], self._constant(f"{op.name}{self._suffix}/sizes", np.array(shape, np.int64)))
+
+    def _reshaped(self, op: Op, inputs: tuple[int, ...], result_rows: Interval) -> tuple[int, ...]:
+        """The inputs with the strip's sizes, if the operator states sizes. Sizes that follow from others stay so,
+        except that of the rows and a copy of the input's rows."""
+        dimension, read = (spatial_axis(self._graph, tensor, self._axis) for tensor in (op.outputs[0], op.inputs[0]))
+        if op.kind != "Reshape" or len(inputs) < 2 or inputs[1] == ABSENT:
+            return inputs
+        old = self._graph.constant(op.inputs[1])
+        assert old is not None and dimension is not None
+        shape = old.copy()
+        if read is not None and read < len(shape) and shape[read] == 0 and not op.attrs.get("allowzero"):
+            shape[read] = self._graph.tensors[op.outputs[0]].shape[read]
+        shape[dimension] = result_rows[1] - result_rows[0]
+        return (inputs[0], self._constant(f"{op.name}{self._suffix}/shape", shape), *inputs[2:])
 
     def _padded(
         self, op: Op, inputs: tuple[int, ...], attrs: dict[str, Any], read: Interval, result_rows: Interval

@@ -139,7 +139,9 @@ class _OnnxGraphReader:
             ops.append(self._operator(position, node, names))
         outputs = tuple(self._reference(value.name, "the graph's outputs") for value in proto.output)
         name = proto.name or self._path.stem
-        source = Source("onnx", str(self._path), tuple(range(len(ops))), (-1,) * len(self._tensors))
+        source = Source(
+            "onnx", str(self._path), tuple(range(len(ops))), (-1,) * len(self._tensors), version=self._version
+        )
         return Graph(name, tuple(self._tensors), tuple(ops), inputs, outputs, self._constants, source)
 
     def _operator(self, position: int, node: Any, names: set[str]) -> Op:

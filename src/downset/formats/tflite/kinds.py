@@ -243,7 +243,8 @@ def _mirror(options: Any, shapes: Sequence[Shape]) -> Translated:
 
 
 def _gather(options: Any, shapes: Sequence[Shape]) -> Translated:
-    return Translated("Gather", {"axis": options.axis})
+    batches = {"batch_dims": int(options.batchDims)} if getattr(options, "batchDims", 0) else {}
+    return Translated("Gather", {"axis": options.axis, **batches})
 
 
 def _strided_slice(options: Any, shapes: Sequence[Shape]) -> Translated:

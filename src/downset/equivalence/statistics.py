@@ -1,0 +1,126 @@
+"""Normalisations of the original as their parts: means and variances of rows, what is joined of them, and the values.
+
+An InstanceNormalization is (x - mean) / sqrt(variance + epsilon) · scale + bias over each channel; between two
+reshapes it normalises groups of channels. The mean of rows of one length is the mean of their means, and the variance
+is the mean of their variances plus the variance of their means. So the parts below compute the same up to rounding. A
+certificate names them by the tensor that the normalisation makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.equivalence.claims import array_of
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
+from downset.equivalence.meaning import real
+
+__all__ = ["with_statistics"]
+
+
+def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork:
+    """The network with the parts of each normalisation of which `named` has one, behind its own operators; the network
+    itself where there is none."""
+    parts = _StatisticsWriter(network)
+    read_by: dict[int, list[FileNode]] = {}
+    maker: dict[int, FileNode] = {}
+    main = [network.nodes[index] for index in network.bodies[0].nodes]
+    for node in main:
+        for value in node.inputs:
+            read_by.setdefault(value, []).append(node)
+        maker.update({value: node for value in node.outputs if value != ABSENT})
+    for node in main:
+        if node.kind != "InstanceNormalization" or len(node.inputs) != 3 or len(node.outputs) != 1:
+            continue
+        shape = network.values[node.inputs[0]].shape or ()
+        source, result, groups = node.inputs[0], node.outputs[0], shape[1] if len(shape) == 4 else 0
+        if len(shape) == 3:
+            before, behind = maker.get(source), read_by.get(result, [])
+            if before is None or before.kind != "Reshape" or len(behind) != 1 or behind[0].kind != "Reshape":
+                continue
+            source, result, groups = before.inputs[0], behind[0].outputs[0], shape[1]
+        image = network.values[source].shape or ()
+        if (
+            len(image) != 4
+            or network.values[result].shape != image
+            or shape[0] != image[0]
+            or image[1] % max(groups, 1)
+        ):
+            continue
+        if groups and f"{network.values[result].label}/grouped" in named:
+            parts.normalisation(node, source, result, groups)
+    return parts.network()
+
+
+@dataclass(slots=True)
+class _StatisticsWriter:
+    whole: FileNetwork
+    values: list[FileValue] = field(default_factory=list)
+    nodes: list[FileNode] = field(default_factory=list)
+    label: str = ""
+
+    def network(self) -> FileNetwork:
+        values, nodes = (*self.whole.values, *self.values), (*self.whole.nodes, *self.nodes)
+        return replace(self.whole, values=values, nodes=nodes) if self.nodes else self.whole
+
+    def normalisation(self, node: FileNode, source: int, result: int, groups: int) -> None:
+        count, channels, height, width = self.whole.values[source].shape or (0,) * 4
+        scale, bias = (self.whole.values[value] for value in node.inputs[1:])
+        if scale.content is None or bias.content is None or self.whole.values[source].dtype != "float32":
+            return
+        self.label = self.whole.values[result].label
+        full, one = (count, groups, channels // groups, height, width), (count, groups, 1, 1, 1)
+        of_rows = (count, groups, 1, height, 1)
+        grouped = self._make("Reshape", (source,), full, "grouped")
+        means = self._mean(self._mean(grouped, 4, "row columns"), 2, "row means")
+        distances = self._make("Sub", (grouped, means), full, "row distances")
+        squares = self._make("Mul", (distances, distances), full, "row squares")
+        variances = self._mean(self._mean(squares, 4, "row variance columns"), 2, "row variance means")
+        mean = self._mean(means, 3, "mean")
+        between = self._make("Sub", (means, mean), of_rows, "mean distances")
+        between = self._make("Mul", (between, between), of_rows, "mean squares")
+        between = self._mean(between, 3, "variance between rows")
+        within = self._mean(variances, 3, "variance within rows")
+        variance = self._make("Add", (between, within), one, "variance")
+        epsilon = self._constant(np.array(real(node, "epsilon", 1e-5), np.float32))
+        shifted = self._make("Add", (variance, epsilon), one, "shifted variance")
+        deviation = self._make("Sqrt", (shifted,), one, "deviation")
+        centred = self._make("Sub", (grouped, mean), full, "centred")
+        last = self._make("Div", (centred, deviation), full, "normalised")
+        factors, added = (array_of(value).reshape(groups, 1, 1, 1) for value in (scale, bias))
+        if (factors != 1).any() or added.any():
+            last = self._make("Mul", (last, self._constant(factors)), full, "scaled")
+            last = self._make("Add", (last, self._constant(added)), full, "moved")
+        self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), (result,)))
+
+    def _make(
+        self,
+        kind: str,
+        inputs: tuple[int, ...],
+        shape: tuple[int, ...],
+        what: str,
+        settings: dict[str, Hashable] | None = None,
+    ) -> int:
+        last = self._add(FileValue(f"{self.label}/{what}", shape=shape, dtype="float32"))
+        self.nodes.append(FileNode(f"{self.label}/{what}", kind, settings or {}, inputs, (last,)))
+        return last
+
+    def _mean(self, value: int, axis: int, what: str) -> int:
+        read = self.values[value - len(self.whole.values)].shape or ()
+        shape = (*read[:axis], 1, *read[axis + 1 :])
+        version = self.whole.settings.get(("version of operator set", ""), (0,))
+        recent = isinstance(version, tuple) and isinstance(version[0], int) and version[0] >= 18
+        axes = (self._constant(np.array([axis], np.int64)),) if recent else ()
+        settings: dict[str, Hashable] = {"keepdims": (2, 1)} | ({} if recent else {"axes": (7, (axis,))})
+        return self._make("ReduceMean", (value, *axes), shape, what, settings)
+
+    def _constant(self, value: npt.NDArray[np.generic]) -> int:
+        content = value.tobytes()
+        return self._add(FileValue("", content=lambda: content, shape=value.shape, dtype=str(value.dtype)))
+
+    def _add(self, value: FileValue) -> int:
+        self.values.append(value)
+        return len(self.whole.values) + len(self.values) - 1
