@@ -14,7 +14,6 @@ from downset.fitting.job import BLOCK_BYTES, Job, policy_of
 from downset.fitting.measuring import growth
 from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.other_sizes import axes_of, growth_by_axis
-from downset.fitting.placing import without_overlaps
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import PROCESSES, run_program
 from downset.fitting.strips import note_arithmetic, search_strips
@@ -23,6 +22,7 @@ from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.metadata import foreign_operators
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.models import memory_model, without_overlaps
 from downset.memory.traffic import off_chip_traffic
 from downset.messages import Call, Message
 from downset.results.fit import Figure, Fit, Measured, OnChip
@@ -112,7 +112,7 @@ def _figure(before: int, after: int, bound: int) -> Figure:
 def _peak(job: Job, graph: Graph, chosen: Candidate, order: Order) -> Figure:
     """The peak of the file's order and of the chosen file's. Nothing overlaps in the original, which the runtime
     places."""
-    problem = order_problem(graph, without_overlaps(job.target.memory))
+    problem = order_problem(graph, without_overlaps(memory_model(job.target.memory)))
     before = peak_bytes(problem, range(len(graph.ops)))
     return _figure(before, before if chosen.plan is None else order.peak_bytes, int(order.evidence.bound))
 

@@ -35,6 +35,11 @@ class KernelLibrary:
         return self.name.removeprefix(_ESP_NN) if self.name.startswith(_ESP_NN) else ""
 
     @property
+    def exact(self) -> bool:
+        """Whether its formulas give what a kernel asks for, and not the most that it may."""
+        return bool(self.chip) and len(self.versions) == 1
+
+    @property
     def source(self) -> str:
         """Library, versions and where its formulas come from, for people."""
         if not self.chip:

@@ -4,7 +4,7 @@ from the formulas of `cmsis_nn` and `esp_nn`."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from downset.graph.core import Graph, Op
 from downset.memory import cmsis_nn, esp_nn
@@ -48,6 +48,15 @@ def kernel_needs(graph: Graph, kernels: str | None, bodies: Collection[str] = ()
     if kernels is None or kernels == "reference":
         return KernelNeeds()
     library = kernel_library(kernels)
+    if library not in graph.facts:
+        graph.facts[library] = _of_graph(graph, library)
+    needs: KernelNeeds = graph.facts[library]
+    asking = esp_nn.ASKING if library.chip else cmsis_nn.ASKING
+    inside = tuple(f"{name} in a body" for name in sorted(set(bodies) & asking))
+    return replace(needs, unknown=needs.unknown + inside) if inside else needs
+
+
+def _of_graph(graph: Graph, library: KernelLibrary) -> KernelNeeds:
     buffers: dict[int, tuple[int, ...]] = {}
     kept, unknown, overruns = 0, [], []
     for index, op in enumerate(graph.ops):
@@ -61,8 +70,6 @@ def kernel_needs(graph: Graph, kernels: str | None, bodies: Collection[str] = ()
         if any(request.buffers):
             buffers[index] = tuple(align_up(nbytes, _ALIGNMENT) for nbytes in request.buffers if nbytes)
         kept += sum(align_up(nbytes, _ALIGNMENT) for nbytes in request.kept)
-    asking = esp_nn.ASKING if library.chip else cmsis_nn.ASKING
-    unknown += [f"{name} in a body" for name in sorted(set(bodies) & asking)]
     return KernelNeeds(buffers, kept, tuple(unknown), tuple(overruns))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from downset.graph.core import Graph
+from downset.memory.models import memory_model
 from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
@@ -253,9 +254,8 @@ class Fit:
     def assumed_kernels(self) -> str | None:
         """The library of kernels that the shipped file needs, because its tensors may overlap; None where it needs no
         particular one."""
-        if self.kernels is None or not self.ships_offsets:
-            return None
-        return self.kernels if self.memory == f"tflm-{self.kernels.partition('@')[0]}" else None
+        overlapping = self.ships_offsets and memory_model(self.memory).kernels is not None
+        return self.kernels if overlapping else None
 
     @property
     def ships_offsets(self) -> bool:

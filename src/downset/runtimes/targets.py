@@ -16,8 +16,9 @@ from downset.formats.onnx.model_file import check_onnx
 from downset.formats.onnx.open_axes import declare_as, open_axes
 from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
+from downset.memory.kernel_libraries import kernel_library
 from downset.memory.liveness import lifetimes
-from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName, memory_model
 from downset.messages import Setting
 from downset.results.plans import Arena
 from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
@@ -105,9 +106,12 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float, scratch: str
     return plan_arena(graph, steps, method="tflm_greedy", memory=model, time_limit_s=math.inf, rank=rank)
 
 
-def with_scratch(target: Target, library: str) -> Target:
-    """The target tflm with kernels whose scratch counts in plans."""
-    return replace(target, memory=f"tflm-{library}", place=partial(_place_tflm, scratch=library))  # type: ignore[arg-type]
+def with_kernels(target: Target, kernels: str) -> Target:
+    """The target tflm with the memory model of a library's kernels. Their scratch counts where formulas are known.
+    Raises UsageError for an unknown library or version."""
+    library = kernel_library(kernels)
+    model = memory_model(f"tflm-{kernels if library.chip else library.name}")
+    return replace(target, memory=model.name, place=partial(_place_tflm, scratch=model.scratch))  # type: ignore[arg-type]
 
 
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
