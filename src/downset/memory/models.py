@@ -10,7 +10,7 @@ from typing import Literal
 
 from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
-from downset.memory.kernel_libraries import LIBRARIES, kernel_library
+from downset.memory.kernel_libraries import LIBRARIES, LITERT, kernel_library
 from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 
 __all__ = [
@@ -135,8 +135,8 @@ _MODELS = (
     MemoryModel(
         "litert",
         "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, sums and products run in place "
-        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes; without "
-        "what kernels ask for in addition to the tensors",
+        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and the "
+        "windows that convolutions copy count while they run",
         alignment=64,
         inputs="to the end",
         outputs_apart=True,
@@ -144,6 +144,7 @@ _MODELS = (
         views=_RESHAPES,
         in_place=frozenset({"Add", "Sub", "Mul"}),
         in_place_only_reader=True,
+        scratch=LITERT.name,
     ),
     MemoryModel(
         "ort",
