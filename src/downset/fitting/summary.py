@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 from downset.budget import INTERRUPTED
-from downset.errors import UnsupportedError
+from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.fronts import measured_front
@@ -28,7 +29,7 @@ from downset.messages import Call, Message
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
 from downset.results.policy import Policy
-from downset.results.processes import ProcessFit
+from downset.results.processes import LitertKernels, LitertProcess, ProcessFit, middle_growth
 from downset.runtimes.versions import versions_of_target
 from downset.text import format_bytes
 
@@ -97,6 +98,7 @@ def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileCho
     """The result with what is found out about the file that ships: its times, the front of plans in strips, what more
     strips could gain, what the written program holds, and the notes."""
     result = _with_front(job, planned, candidates, choice, _with_times(job, choice, result))
+    result = _with_processes(job, candidates, choice, result)
     result = _with_offer(job, candidates, result)
     if result.session is not None:
         job.listener.progress(f"running the program that opens it in {PROCESSES} processes")
@@ -190,6 +192,26 @@ def _with_times(job: Job, choice: FileChoice, result: Fit) -> Fit:
     if result.measured is None or job.target.time is None or latency is None:
         return result
     return replace(result, measured=replace(result.measured, before_s=latency.usual_s, latency=latency))
+
+
+def _with_processes(job: Job, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
+    """The result with the growth of a new process for the original and for the file that ships, with XNNPACK and with
+    the built-in kernels, where the target's runtime measures it beside the arena."""
+    if job.target.processes is None or result.measured is None:
+        return result
+    job.listener.progress("measuring processes")
+    paths = {"original": candidates.original.path, choice.file.name: choice.file.path}
+    opened = [(name, kernels) for kernels in get_args(LitertKernels) for name in paths]
+    try:
+        asked = [(paths[name], kernels) for name, kernels in opened]
+        readings = job.target.processes(asked, shapes=job.options.shapes, seed=job.options.seed)
+    except DownsetError as error:
+        job.notes.add(Message("processes were not measured: ", error.message))
+        return result
+    processes = tuple(
+        LitertProcess(*named, middle_growth(read)) for named, read in zip(opened, readings, strict=True) if read
+    )
+    return replace(result, measured=replace(result.measured, processes=processes))
 
 
 def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:

@@ -16,7 +16,7 @@ from downset.results.inspections import end_of
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.policy import NO_LIMITS, Policy
-from downset.results.processes import ProcessFit
+from downset.results.processes import LitertProcess, ProcessFit
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
@@ -95,6 +95,9 @@ class Measured:
     loads: LoadsHeld | None = None
     before_s: float | None = None
     latency: Latency | None = None
+    processes: tuple[LitertProcess, ...] = ()
+    """In LiteRT only: the growth of new processes with the original and with the shipped file, each by the kernels that
+    run it; empty where the system does not report it. Files are chosen by the arena alone."""
     kernel_bytes: tuple[int, int] = (0, 0)
     """Bytes that the named kernels take beyond `before` and `after`, by formula."""
 

@@ -21,9 +21,11 @@ from downset.memory.liveness import lifetimes
 from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName, memory_model
 from downset.messages import Setting
 from downset.results.plans import Arena
+from downset.results.processes import ProcessGrowth
 from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
+from downset.runtimes.litert_process import litert_growths
 
 __all__ = ["TARGETS", "Sessions", "Taken", "Target", "TargetName", "targets_of"]
 
@@ -70,7 +72,9 @@ class Target:
     `measure(path, shapes=, seed=, trust=)`: run a file and read the memory that it took; None where `sessions` measures
     it. `trust`: the file may run code that it brings. `time(paths, limit, shapes=, seed=)`: the latencies of files by
     processor time, in the same rounds; there are more rounds while it is not known whether a ratio is above `limit`.
-    `prepare(path, output, shapes)`: write the file that the runtime would execute instead of `path`, and return notes.
+    `processes(files, shapes=, seed=)`: the growth of a new process by file and kernels, where it is measured beside the
+    arena and decides nothing. `prepare(path, output, shapes)`: write the file that the runtime would execute instead of
+    `path`, and return notes.
     `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
     tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
 
@@ -82,6 +86,7 @@ class Target:
     measure: Callable[..., Taken] | None = None
     time: Callable[..., list[Latency]] | None = None
     sessions: Sessions | None = None
+    processes: Callable[..., list[list[ProcessGrowth]]] | None = None
     prepare: Callable[[Path, Path, Shapes | None], list[str]] | None = None
     file_order: bool = False
     offsets: bool = False
@@ -201,6 +206,7 @@ _TARGETS = (
         place=_place_litert,
         measure=_measure_litert,
         time=litert.time_runs,
+        processes=litert_growths,
     ),
     Target(
         "ort",
