@@ -25,7 +25,7 @@ from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import memory_model, without_overlaps
 from downset.memory.traffic import off_chip_traffic
-from downset.messages import Call, Message
+from downset.messages import Call, Message, Setting
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
 from downset.results.policy import Policy
@@ -48,6 +48,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
     if in_strips(chosen):
         note_arithmetic(job, planned.best.graph, [chosen])
     _note_costs(job, choice)
+    _note_hurry(job, planned, candidates)
     _note_plan(job, chosen, plan.together.arena.arena_bytes)
     job.notes.add(*_bodies(plan.graph))
     return Fit(
@@ -134,6 +135,20 @@ def _measured(job: Job, candidates: Candidates, choice: FileChoice) -> Measured 
         front=choice.front,
         kernel_bytes=(first.get("kernel_bytes", 0), chosen.measured.get("kernel_bytes", 0)),
     )
+
+
+def _note_hurry(job: Job, planned: Planned, candidates: Candidates) -> None:
+    """Add a note where time ended a search on which the choice depends."""
+    searches = [*candidates.searches, *([candidates.strips] if candidates.strips else [])]
+    plans = [plan.together for plan in planned.plans]
+    ended = [one.evidence.stopped_by for together in plans for one in (together.order, together.arena)]
+    ended += [search.front.stopped_by for search in searches]
+    ended += [arena.evidence.stopped_by for search in searches for _, arena in search.placing.files_of.values()]
+    hurried = "time" in ended or any(search.placing.cut for search in searches) or job.search_time.left_s == 0
+    if hurried and not INTERRUPTED.is_set():
+        limit = Setting("time_limit_s", job.options.time_limit_s)
+        said = "the time limit ended a search ("
+        job.notes.add(Message(said, limit, "): under another load of this machine another file may be chosen"))
 
 
 def _note_costs(job: Job, choice: FileChoice) -> None:
