@@ -1,4 +1,4 @@
-"""CMSIS-NN on emulated Cortex-M processors: the head and the tail of TFLite Micro's arena there, beside what a
+"""CMSIS-NN on emulated Cortex-M processors: the head and the tail of TFLite Micro's arena there, compared with what a
 fit and its header say from this host.
 
     python -m experiments.fit.cortex_m [--m4 PROGRAM] [--m55 PROGRAM] [--quick]
@@ -33,7 +33,7 @@ BOARDS = {
 
 
 def emulated(program: str, board: str, address: str, model: Path) -> dict[str, str]:
-    """What the program prints for a model, by name."""
+    """The figures that the program prints for a model, by name."""
     asked = ["qemu-system-arm", "-M", board, "-nographic", "-monitor", "none", "-serial", "none"]
     asked += ["-semihosting-config", "enable=on,target=native", "-kernel", program]
     asked += ["-device", f"loader,file={model},addr={address},force-raw=on"]

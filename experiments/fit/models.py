@@ -42,6 +42,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "rapidocr: PP-OCRv6_rec_small.onnx": {"x": (1, 3, 48, 320)},
     "rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx": {"x": (1, 3, 48, 192)},
     "nudenet: 320n.onnx": {"images": (1, 3, 320, 320)},
+    "faster-whisper: silero_vad_v6.onnx": {"input": (1, 576)},
     "ddddocr: common.onnx": {"input1": (1, 1, 64, 200)},
     "ddddocr: common_old.onnx": {"input1": (1, 1, 64, 200)},
     "rapidocr-onnxruntime: ch_PP-OCRv4_det_infer.onnx": {"x": (1, 3, 320, 320)},

@@ -2,8 +2,8 @@
 
     python -m experiments.fit.peers [--vela VELA] [--tigris TIGRIS] [--onnx2tf ONNX2TF] [--quick]
 
-`ethos-u-vela` 5.2, `tigris-ml` 0.12.1 and `onnx2tf` 1.29 are programs in environments of their own, which pin what we do
-not have. ExecuTorch's greedy planner runs here, where ExecuTorch is installed in addition to torch. What is absent has
+`ethos-u-vela` 5.2, `tigris-ml` 0.12.1 and `onnx2tf` 1.29 are programs in environments of their own: they pin other
+libraries. ExecuTorch's greedy planner runs here, where ExecuTorch is installed in addition to torch. What is absent has
 no figures. Peers do not do the same work: docs/results.md says what each counts.
 """
 
@@ -48,7 +48,7 @@ def vela_bytes(program: str, path: Path) -> int | None:
             return None
         with summaries[0].open() as file:
             (row,) = csv.DictReader(file)
-    return round(1024 * float(row["sram_memory_used"]))
+    return round(1024 * float(row["sram_memory_used"])) or None
 
 
 def tigris(program: str, path: Path, *options: str) -> Any:
@@ -58,7 +58,7 @@ def tigris(program: str, path: Path, *options: str) -> Any:
 
 
 def executorch_bytes(graph: Graph) -> int | None:
-    """What ExecuTorch's greedy planner takes for the tensors of the file in its order; None without ExecuTorch."""
+    """The bytes that ExecuTorch's greedy planner takes for the tensors in the file's order; None without ExecuTorch."""
     try:
         import torch
         from executorch.exir.memory_planning import greedy

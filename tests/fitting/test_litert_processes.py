@@ -1,4 +1,4 @@
-"""The process that opens a file in LiteRT, measured beside the arena."""
+"""The process that opens a file in LiteRT, measured in addition to the arena."""
 
 import pytest
 

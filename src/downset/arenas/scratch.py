@@ -1,4 +1,4 @@
-"""Where TFLite Micro puts its kernels' scratch, which is no tensor and has no offset in a file."""
+"""Where TFLite Micro puts its kernels' scratch, which is not a tensor and has no offset in a file."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def _with_times(job: Job, choice: FileChoice, result: Fit) -> Fit:
 
 def _with_processes(job: Job, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
     """The result with the growth of a new process for the original and for the file that ships, with XNNPACK and with
-    the built-in kernels, where the target's runtime measures it beside the arena."""
+    the built-in kernels, where the target's runtime measures it in addition to the arena."""
     if job.target.processes is None or result.measured is None:
         return result
     job.listener.progress("measuring processes")

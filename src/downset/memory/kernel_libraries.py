@@ -55,7 +55,7 @@ class KernelLibrary:
 
 
 LITERT = KernelLibrary("litert", ())
-"""LiteRT's built-in kernels, which no firmware runs: they are no choice of a user."""
+"""LiteRT's built-in kernels, which no firmware runs: users do not choose them."""
 
 
 def kernel_library(text: str) -> KernelLibrary:

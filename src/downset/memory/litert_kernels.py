@@ -25,7 +25,7 @@ def litert_request(graph: Graph, op: Op) -> Request | None:
         return Request()
     if ABSENT in (*op.inputs[:2], *op.outputs[:1]):
         return None
-    read, weights, made = (graph.tensors[tensor] for tensor in (*op.inputs[:2], op.outputs[0]))
+    read, weights, result = (graph.tensors[tensor] for tensor in (*op.inputs[:2], op.outputs[0]))
     if len(read.shape) != 4 or len(weights.shape) != 4 or weights.shape[3] != read.shape[3]:
         return None
     if read.dtype not in _VALUE_BYTES or (read.dtype == "float32") != (weights.dtype == "float32"):
@@ -33,4 +33,4 @@ def litert_request(graph: Graph, op: Op) -> Request | None:
     taps = math.prod(weights.shape[1:3])
     if taps == 1 and all(step == 1 for step in (*op.attrs["strides"], *op.attrs["dilations"])):
         return Request()
-    return Request((math.prod(made.shape[:3]) * taps * read.shape[3] * _VALUE_BYTES[read.dtype],))
+    return Request((math.prod(result.shape[:3]) * taps * read.shape[3] * _VALUE_BYTES[read.dtype],))

@@ -70,7 +70,7 @@ def process_tables(fit: Fit) -> list[Part]:
 
 
 def _in_litert(fit: Fit) -> list[Part]:
-    """The rows of LiteRT's processes, which are measured beside the arena."""
+    """The rows of LiteRT's processes, which are measured in addition to the arena."""
     if fit.measured is None:
         return []
     caption = (

@@ -96,8 +96,8 @@ class Measured:
     before_s: float | None = None
     latency: Latency | None = None
     processes: tuple[LitertProcess, ...] = ()
-    """In LiteRT only: the growth of new processes with the original and with the shipped file, each by the kernels that
-    run it; empty where the system does not report it. Files are chosen by the arena alone."""
+    """The growth of new processes in LiteRT with the original and the shipped file, each by the kernels that run it;
+    empty where the system does not report it. Files are chosen by the arena alone."""
     kernel_bytes: tuple[int, int] = (0, 0)
     """Bytes that the named kernels take beyond `before` and `after`, by formula."""
 
