@@ -72,11 +72,10 @@ class Target:
     `measure(path, shapes=, seed=, trust=)`: run a file and read the memory that it took; None where `sessions` measures
     it. `trust`: the file may run code that it brings. `time(paths, limit, shapes=, seed=)`: the latencies of files by
     processor time, in the same rounds; there are more rounds while it is not known whether a ratio is above `limit`.
-    `processes(files, shapes=, seed=)`: the growth of a new process by file and kernels, measured in addition to the arena; it
-    decides nothing. `prepare(path, output, shapes)`: write the file that the runtime would execute instead of
-    `path`, and return notes.
-    `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
-    tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
+    `processes(files, shapes=, seed=)`: the growth of a new process by file and kernels, measured in addition to the
+    arena; it decides nothing. `prepare(path, output, shapes)`: write the file that the runtime would execute instead of
+    `path`, and return notes. `file_order`: a written file is run in its order, without the runtime's optimisation.
+    `offsets`: the runtime places tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
 
     name: TargetName
     suffixes: tuple[str, ...]
