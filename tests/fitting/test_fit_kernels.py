@@ -88,7 +88,9 @@ def test_a_network_fits_only_with_what_the_named_kernels_take(fitted, kernels):
     result = fit(path, kernels=kernels, ram_bytes=1 << 20, time_limit_s=2)
     taken, needed = result.measured.after, result.ram.needed_bytes
     assert result.ram.state == "fits"
-    assert result.ram.scratch_bytes == needed - taken > 0
+    assert result.ram.scratch_bytes == needed - taken
+    assert needed == result.arena.after + result.measured.details[result.shipped]["tail_bytes"], "scratch is planned"
+    assert needed > fit(path, kernels="reference", time_limit_s=2).measured.after
     for limit in (needed, needed + 16):
         assert fit(path, kernels=kernels, ram_bytes=limit, time_limit_s=2).ram.needed_bytes <= limit
     with pytest.raises(LimitReached) as refused:

@@ -83,6 +83,41 @@ def test_a_larger_limit_never_leaves_out_more():
     assert Policy().standing(None) == "near" and NO_LIMITS.standing(None) == "within"
 
 
+def test_what_may_stand_elsewhere_in_another_run_is_near():
+    """Two runs of one file, whose intervals are as wide and moved by no more than their width."""
+    draw, differ = random.Random(4), 0
+    for _ in range(2000):
+        ratio, spread = draw.uniform(0.9, 1.3), draw.uniform(0.001, 0.1)
+        one, other = latency(ratio, spread), latency(ratio + draw.uniform(-2, 2) * spread, spread)
+        standings = [Policy().standing(each) for each in (one, other)]
+        if standings[0] != standings[1]:
+            differ += 1
+            assert Policy().is_near(one) and Policy().is_near(other)
+    assert differ > 100
+    assert not Policy().is_near(latency(1.0, 0.01)) and not Policy().is_near(latency(1.2, 0.01))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_choice_that_the_time_limit_changed_is_told(model, times, tmp_path, wide):
+    """A slower machine is one with less time. Times of runs are injected; so only the searches may differ."""
+    path = model
+    if wide:
+        net = Net(8, dtype="int8")
+        made = [net.start(12, 12, 3)]
+        for place in range(24):
+            made.append(net.conv(made[max(0, place - 5 * (place % 3))], 3 + 5 * (place % 4), 3))
+        path = net.save(tmp_path / "wide.tflite", [net.concat(made[-8:])])
+    files, told = {}, {}
+    for seconds in (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 30.0):
+        result = fit(path, output=tmp_path / "o.tflite", time_limit_s=seconds)
+        files[seconds] = (tmp_path / "o.tflite").read_bytes()
+        told[seconds] = any("the time limit ended a search" in note for note in result.notes)
+    assert told[1e-4]
+    assert len({data for seconds, data in files.items() if not told[seconds]}) <= 1
+    changed = [seconds for seconds, data in files.items() if data != files[30.0]]
+    assert (changed or wide) and all(told[seconds] for seconds in changed if not told[30.0])
+
+
 def test_options_state_the_policy_and_strips_that_are_asked_for_lift_the_defaults():
     options = FitOptions("m")
     assert options.policy() == Policy(SLOWER, LARGER) and options.policy(mapped=True) == Policy(SLOWER, LARGER_MAPPED)

@@ -7,14 +7,18 @@ from functools import cache
 import numpy as np
 import pytest
 
+from downset.arenas.gaps import height
 from downset.arenas.plan import plan_arena
+from downset.arenas.scratch import place_scratch
 from downset.fitting.fit import fit
-from downset.formats.kernel_scratch import kernel_scratch, placed_with_scratch
+from downset.formats.kernel_scratch import kernel_scratch
 from downset.formats.tflite.read import load_tflite
 from downset.formats.tflite.write import export_tflite
 from downset.graph.core import Graph, Op, Tensor
 from downset.memory.kernel_libraries import kernel_library
-from downset.memory.kernel_needs import kernel_needs, request_of
+from downset.memory.kernel_needs import KernelNeeds, kernel_needs, request_of
+from downset.memory.liveness import lifetimes
+from downset.memory.models import memory_model
 from downset.runtimes import tflm
 from tests.executorch_installed import executorch_folder
 from tests.tflite_net import TfliteNet
@@ -245,8 +249,16 @@ def test_a_product_over_four_axes_keeps_its_parameters_by_channel():
     assert [asked(many, kernels).buffers for kernels in BACKENDS] == [(32,), ()]
 
 
+def head_with(monkeypatch, graph, buffers, offsets=None):
+    """The head of the file's order where operators ask for these buffers, as a library's kernels would."""
+    with monkeypatch.context() as patch:
+        patch.setattr("downset.memory.storages.kernel_needs", lambda graph, library: KernelNeeds(buffers))
+        living = lifetimes(graph, range(len(graph.ops)), replace(memory_model("tflm"), name="given", scratch="given"))
+    return height(living.records, place_scratch(living, offsets).solution)
+
+
 @pytest.mark.parametrize(("bottom", "wide"), [(4, 6), (1, 9), (8, 3)])
-def test_scratch_among_the_tensors_of_a_file_without_offsets(tmp_path, bottom, wide):
+def test_scratch_among_the_tensors_of_a_file_without_offsets(tmp_path, monkeypatch, bottom, wide):
     """As TFLite Micro places it: its own kernel of a transposed convolution asks for an int32 for each result, so that
     this wheel's head shows where such a buffer and the tensors lie."""
     net = TfliteNet(3, size=8, dtype="int8")
@@ -257,13 +269,13 @@ def test_scratch_among_the_tensors_of_a_file_without_offsets(tmp_path, bottom, w
     path = net.save(tmp_path / "m.tflite", [net.concat([net.conv(turned, 5), net.conv(x, 7)])])
     graph = load_tflite(path)
     (asking,) = [index for index, op in enumerate(graph.ops) if op.kind == "tflite::TRANSPOSE_CONV"]
-    head_bytes = placed_with_scratch(graph, range(len(graph.ops)), {asking: (4 * 64 * wide,)})
+    head_bytes = head_with(monkeypatch, graph, {asking: (4 * 64 * wide,)})
     assert head_bytes == tflm.measure(path).head_bytes
-    assert head_bytes > placed_with_scratch(graph, range(len(graph.ops)), {})
+    assert head_bytes > head_with(monkeypatch, graph, {})
 
 
 @pytest.mark.parametrize("wide", [2, 6, 12])
-def test_scratch_among_the_tensors_of_a_file_with_offsets(tmp_path, wide):
+def test_scratch_among_the_tensors_of_a_file_with_offsets(tmp_path, monkeypatch, wide):
     """As TFLite Micro places it: in the gaps that the file's offsets leave, else above."""
     net = TfliteNet(5, size=8, dtype="int8")
     x = net.conv(net.input(3), 4)
@@ -277,12 +289,12 @@ def test_scratch_among_the_tensors_of_a_file_with_offsets(tmp_path, wide):
     arena = plan_arena(graph, steps, method="best", memory="tflm")
     export_tflite(tmp_path / "placed.tflite", graph, steps, offsets=arena.tensor_offsets)
     offsets = dict(zip((record.id for record in arena.records), arena.offsets, strict=True))
-    head_bytes = placed_with_scratch(graph, steps, buffers, "tflm", offsets)
+    head_bytes = head_with(monkeypatch, graph, buffers, offsets)
     assert head_bytes == tflm.measure(tmp_path / "placed.tflite").head_bytes
     assert head_bytes < arena.arena_bytes + 4 * 64 * wide or wide == 12, "a part of it lies in a gap"
 
 
-def test_scratch_that_moves_the_tensors_of_a_file_without_offsets_counts(tmp_path):
+def test_scratch_that_moves_the_tensors_of_a_file_without_offsets_counts(tmp_path, monkeypatch):
     """With offsets it lies in gaps or above the tensors; without, this network's arena grows by more than its bytes."""
     random, net = np.random.default_rng(10), TfliteNet(10, size=4, dtype="int8")
     made = [net.input(int(random.integers(1, 8)))]
@@ -293,7 +305,7 @@ def test_scratch_that_moves_the_tensors_of_a_file_without_offsets_counts(tmp_pat
     graph = load_tflite(path)
     result = fit(path, kernels="cmsis-nn-dsp", time_limit_s=1)
     needs = kernel_needs(graph, "cmsis-nn-dsp")
-    alone, with_scratch = (placed_with_scratch(graph, range(len(graph.ops)), given) for given in ({}, needs.buffers))
+    alone, with_scratch = (head_with(monkeypatch, graph, given) for given in ({}, needs.buffers))
     assert with_scratch > alone + needs.scratch_bytes
     above = {}
     for shipped in ("original", "order+offsets"):

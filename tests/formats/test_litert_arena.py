@@ -4,13 +4,15 @@ ask for in addition to the tensors. And files that a target's runtime does not r
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from downset.arenas.plan import plan_arena
-from downset.errors import InfeasibleError, LimitReached, UnsupportedError
+from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.fitting.fit import fit
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
+from downset.memory.kernel_needs import kernel_needs
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.orders.plan import plan_order
 from downset.reports.fit_document import fit_document
@@ -84,14 +86,31 @@ def test_sums_run_in_place_only_over_what_nobody_else_reads(written):
     assert peak_bytes(order_problem(graph, "litert"), steps) < peak_bytes(order_problem(graph, "tflm"), steps)
 
 
-def test_what_kernels_ask_for_beside_the_tensors_is_measured_not_planned(tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_windows_that_convolutions_copy_are_part_of_the_model(dtype, seed, tmp_path):
+    """Where LiteRT puts its tensors shows how large they are and how long they live, in every order."""
+    random, net = np.random.default_rng(seed), TfliteNet(seed, size=7, dtype=dtype)
+    made = [net.input(3)]
+    for _ in range(4):
+        read = made[int(random.integers(len(made)))]
+        made.append(net.conv(read, int(random.integers(2, 24)), int(random.choice([1, 3]))))
+    path = net.save(tmp_path / "net.tflite", [net.concat(made[1:])])
+    assert_as_placed(path, tmp_path)
+    graph = load(path)
+    assert modelled(graph, range(len(graph.ops))) >= max(map(sum, kernel_needs(graph, "litert").buffers.values()))
+
+
+def test_what_kernels_copy_is_planned_with(tmp_path):
     path = installed_model("pyopen-wakeword", "embedding_model.tflite")
     graph = load(path)
-    assert litert.measure(path) > 2 * modelled(graph, range(len(graph.ops)))
+    assert litert.measure(path) == modelled(graph, range(len(graph.ops))) == 1146368
     found = fit(path, target="litert", time_limit_s=2.0, rewrite="off")
-    assert found.measured is not None
-    assert found.measured.after <= found.measured.before == litert.measure(path)
-    assert found.arena.before == modelled(graph, range(len(graph.ops)))
+    assert found.measured.before == found.arena.before == litert.measure(path)
+    assert found.measured.after <= found.arena.after <= found.arena.before
+    assert kernel_needs(graph, None).buffers == {}
+    with pytest.raises(UsageError, match="kernels must be one of"):
+        fit(path, kernels="litert")
 
 
 def test_no_gain_is_claimed_where_the_runtime_takes_as_much():

@@ -16,12 +16,14 @@ import downset as ds
 from downset.arenas.check import verify_arena
 from downset.errors import UsageError
 from downset.fitting.fit import fit
+from downset.fitting.verdict import check_ram
 from downset.formats.tflite.read import load_tflite
 from downset.memory.esp_nn import CHIPS, VERSIONS, EspWindow, esp_convolution, esp_overrun, esp_softmax
 from downset.memory.kernel_libraries import LIBRARIES, kernel_library
 from downset.memory.kernel_needs import kernel_needs
 from downset.memory.liveness import order_problem, profile
 from downset.memory.models import memory_model
+from downset.messages import Setting
 from tests.tflite_net import TfliteNet
 
 SIZES = Path(__file__).parent.parent / "golden" / "esp_nn_sizes.csv"
@@ -154,10 +156,11 @@ def test_several_versions_count_as_the_most_of_them_and_prove_no_limit(tmp_path)
     each = [kernel_needs(graph, f"esp-nn-s3@{version}").buffers for version in VERSIONS]
     most = kernel_needs(graph, "esp-nn-s3").buffers
     assert most == {op: max(one.get(op, (0,)) for one in each) for op in set().union(*each)}
-    with pytest.raises(ds.InfeasibleError):
-        fit(path, kernels="esp-nn-s3@1.2.3", ram_bytes=4096, time_limit_s=2.0)
-    with pytest.raises(ds.LimitReached):
-        fit(path, kernels="esp-nn-s3", ram_bytes=4096, time_limit_s=2.0)
+    for kernels, proven in (("esp-nn-s3@1.2.3", True), ("esp-nn-s3", False), ("cmsis-nn-dsp", False)):
+        result = fit(path, kernels=kernels, time_limit_s=2.0)
+        assert result.arena.proven
+        with pytest.raises(ds.InfeasibleError if proven else ds.LimitReached):
+            check_ram(result, Setting("ram_bytes", result.measured.needed[1] - 1))
 
 
 def test_kernels_that_write_beyond_their_scratch_are_named(tmp_path):

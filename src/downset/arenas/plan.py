@@ -14,12 +14,13 @@ from downset.arenas.gaps import height
 from downset.arenas.native_form import check_range
 from downset.arenas.overlapping import overlapping
 from downset.arenas.planners import ARENAS, CONTRACT, SHARED, SHARED_CONTRACT, ArenaOptions, SharedOptions
+from downset.arenas.scratch import lower, scratch_in_gaps
 from downset.arenas.ties import TiesName, check_ties
 from downset.budget import Budget
 from downset.errors import InfeasibleError, LimitReached, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
-from downset.memory.models import MemoryModel, MemoryName, memory_model, stated_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model, stated_model, without_scratch
 from downset.memory.records import Overlap, Record, check_records
 from downset.methods import Chosen, Method, check_whole, choose
 from downset.orders.check import verify_steps
@@ -115,6 +116,11 @@ class _ArenaRequest:
     budget: Budget
     capacity_bytes: int | None
 
+    @property
+    def searches(self) -> bool:
+        """Whether the method tries several placements, without a limit that they are held to."""
+        return self.capacity_bytes is None and (self.method.name == "best" or self.method.name in _SEARCHING)
+
     def place(self, records: Sequence[Record]) -> Found:
         """Offsets of records that lie apart where they live together."""
         planner: Planner = self.method
@@ -125,6 +131,17 @@ class _ArenaRequest:
 
 def _graph_arena(graph: Graph, steps: Sequence[int], model: MemoryModel, request: _ArenaRequest) -> Arena:
     verify_steps(graph.predecessors(), steps)
+    if not model.scratch or not request.searches:
+        return _placed_graph(graph, steps, model, request)
+    half = replace(request, budget=replace(request.budget, seconds=request.budget.seconds / 2))
+    arena = _placed_graph(graph, steps, model, half)
+    if arena.evidence.proven:
+        return arena
+    tensors = _placed_graph(graph, steps, without_scratch(model), half)
+    return lower(arena, scratch_in_gaps(graph, steps, tensors, model))
+
+
+def _placed_graph(graph: Graph, steps: Sequence[int], model: MemoryModel, request: _ArenaRequest) -> Arena:
     living = lifetimes(graph, steps, model)
     records, overlaps = living.records, living.overlaps
     begin = time.perf_counter()

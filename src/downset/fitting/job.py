@@ -7,19 +7,17 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from downset.budget import INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
 from downset.formats.reading import refused
-from downset.memory.kernel_libraries import kernel_library
-from downset.memory.overlaps import KERNELS
 from downset.messages import Call, Message, Setting
 from downset.process.whole_files import check_output
 from downset.results.policy import LARGER, LARGER_MAPPED, NO_LIMITS, SLOWER, Policy
-from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_scratch
+from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, with_kernels
 from downset.text import check_path, unheard
 
 __all__ = [
@@ -216,7 +214,7 @@ def check_options(options: FitOptions) -> Target:
         if getattr(options, name) is not None:
             check_path(getattr(options, name), name)
     path = Path(options.model)
-    target = _with_overlaps(_target_of(path, options.target), options.kernels)
+    target = _with_kernels(_target_of(path, options.target), options.kernels)
     check_work_limit(options.work_limit)
     _check_values(options)
     _check_policy(options, target)
@@ -245,17 +243,15 @@ def _target_of(path: Path, target: str | None) -> Target:
     return targets[target]
 
 
-def _with_overlaps(target: Target, kernels: str | None) -> Target:
-    """The target with the memory model in which results may overlap inputs as the library allows, as far as that is
-    known. Raises UsageError for an unknown library or version, or a target other than tflm."""
+def _with_kernels(target: Target, kernels: str | None) -> Target:
+    """The target with the memory model of these kernels. Raises UsageError for an unknown library or version, or a
+    target other than tflm."""
     if kernels is None:
         return target
-    name = kernel_library(kernels).name
+    adapted = with_kernels(target, kernels)
     if target.name != "tflm":
         raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
-    if name not in KERNELS:
-        return with_scratch(target, kernels)
-    return replace(target, memory=f"tflm-{name}")  # type: ignore[arg-type]
+    return adapted
 
 
 def _check_values(options: FitOptions) -> None:

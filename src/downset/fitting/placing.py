@@ -14,13 +14,13 @@ from downset.fitting.job import SearchTime
 from downset.graph.core import Graph
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
-from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model, without_overlaps
 from downset.partial.front import PartialPlan
 from downset.partial.rewrite import in_strips
 from downset.results.plans import Arena
 from downset.rewrites.tflite_form import tflite_forms
 
-__all__ = ["Forms", "OrderPlacing", "nothing_overlaps", "placed", "ranked", "without_overlaps"]
+__all__ = ["Forms", "OrderPlacing", "nothing_overlaps", "placed", "ranked"]
 
 Memory = MemoryName | MemoryModel
 Forms = Sequence[tuple[int, Graph]]
@@ -31,12 +31,6 @@ def ranked(forms: Sequence[Graph], memory: Memory) -> Forms:
     """The forms of a network with their peaks."""
     peaks = [peak_bytes(order_problem(form, memory), range(len(form.ops))) for form in forms]
     return sorted(zip(peaks, forms, strict=True), key=lambda pair: pair[0])
-
-
-def without_overlaps(memory: Memory) -> MemoryModel:
-    """The memory model without overlaps of results and inputs."""
-    model = memory_model(memory)
-    return model if model.kernels is None else memory_model(model.name.removesuffix(f"-{model.kernels}"))
 
 
 def nothing_overlaps(graph: Graph, memory: Memory) -> bool:
@@ -58,7 +52,7 @@ def placed(forms: Forms, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
     best = _placed(forms, memory, limits)
     if nothing_overlaps(best[0], memory):
         return best
-    apart = without_overlaps(memory)
+    apart = without_overlaps(memory_model(memory))
     other = _placed(ranked([form for _, form in forms], apart), apart, limits)
     return best if best[1].arena_bytes < other[1].arena_bytes else other
 
@@ -184,7 +178,7 @@ class OrderPlacing:
 
     def _find_peaks(self, plan: PartialPlan) -> None:
         forms = self._forms_of(plan)
-        (over, form), apart = forms[0], without_overlaps(self.memory)
+        (over, form), apart = forms[0], without_overlaps(memory_model(self.memory))
         if nothing_overlaps(form, self.memory):
             self.peaks[plan] = over, over
         else:

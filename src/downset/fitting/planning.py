@@ -12,14 +12,13 @@ from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original, PlannedGraph, write_planned
 from downset.fitting.job import Job
-from downset.fitting.placing import without_overlaps
 from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic, search_strips
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs
 from downset.joint.order_and_arena import plan_together
 from downset.memory.liveness import order_problem, peak_bytes
-from downset.memory.models import memory_model
+from downset.memory.models import memory_model, without_overlaps
 from downset.messages import Message
 from downset.orders.check import verify_order
 from downset.partial.rewrite import reordered

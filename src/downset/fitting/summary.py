@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 from downset.budget import INTERRUPTED
-from downset.errors import UnsupportedError
+from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.fronts import measured_front
@@ -14,7 +15,6 @@ from downset.fitting.job import BLOCK_BYTES, Job, policy_of
 from downset.fitting.measuring import growth
 from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.other_sizes import axes_of, growth_by_axis
-from downset.fitting.placing import without_overlaps
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import PROCESSES, run_program
 from downset.fitting.strips import note_arithmetic, search_strips
@@ -23,12 +23,13 @@ from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.metadata import foreign_operators
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.models import memory_model, without_overlaps
 from downset.memory.traffic import off_chip_traffic
-from downset.messages import Call, Message
+from downset.messages import Call, Message, Setting
 from downset.results.fit import Figure, Fit, Measured, OnChip
 from downset.results.plans import Order
 from downset.results.policy import Policy
-from downset.results.processes import ProcessFit
+from downset.results.processes import LitertKernels, LitertProcess, ProcessFit, middle_growth
 from downset.runtimes.versions import versions_of_target
 from downset.text import format_bytes
 
@@ -47,6 +48,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
     if in_strips(chosen):
         note_arithmetic(job, planned.best.graph, [chosen])
     _note_costs(job, choice)
+    _note_hurry(job, planned, candidates)
     _note_plan(job, chosen, plan.together.arena.arena_bytes)
     job.notes.add(*_bodies(plan.graph))
     return Fit(
@@ -97,6 +99,7 @@ def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileCho
     """The result with what is found out about the file that ships: its times, the front of plans in strips, what more
     strips could gain, what the written program holds, and the notes."""
     result = _with_front(job, planned, candidates, choice, _with_times(job, choice, result))
+    result = _with_processes(job, candidates, choice, result)
     result = _with_offer(job, candidates, result)
     if result.session is not None:
         job.listener.progress(f"running the program that opens it in {PROCESSES} processes")
@@ -112,7 +115,7 @@ def _figure(before: int, after: int, bound: int) -> Figure:
 def _peak(job: Job, graph: Graph, chosen: Candidate, order: Order) -> Figure:
     """The peak of the file's order and of the chosen file's. Nothing overlaps in the original, which the runtime
     places."""
-    problem = order_problem(graph, without_overlaps(job.target.memory))
+    problem = order_problem(graph, without_overlaps(memory_model(job.target.memory)))
     before = peak_bytes(problem, range(len(graph.ops)))
     return _figure(before, before if chosen.plan is None else order.peak_bytes, int(order.evidence.bound))
 
@@ -132,6 +135,20 @@ def _measured(job: Job, candidates: Candidates, choice: FileChoice) -> Measured 
         front=choice.front,
         kernel_bytes=(first.get("kernel_bytes", 0), chosen.measured.get("kernel_bytes", 0)),
     )
+
+
+def _note_hurry(job: Job, planned: Planned, candidates: Candidates) -> None:
+    """Add a note where time ended a search on which the choice depends."""
+    searches = [*candidates.searches, *([candidates.strips] if candidates.strips else [])]
+    plans = [plan.together for plan in planned.plans]
+    ended = [one.evidence.stopped_by for together in plans for one in (together.order, together.arena)]
+    ended += [search.front.stopped_by for search in searches]
+    ended += [arena.evidence.stopped_by for search in searches for _, arena in search.placing.files_of.values()]
+    hurried = "time" in ended or any(search.placing.cut for search in searches) or job.search_time.left_s == 0
+    if hurried and not INTERRUPTED.is_set():
+        limit = Setting("time_limit_s", job.options.time_limit_s)
+        said = "the time limit ended a search ("
+        job.notes.add(Message(said, limit, "): under another load of this machine another file may be chosen"))
 
 
 def _note_costs(job: Job, choice: FileChoice) -> None:
@@ -190,6 +207,26 @@ def _with_times(job: Job, choice: FileChoice, result: Fit) -> Fit:
     if result.measured is None or job.target.time is None or latency is None:
         return result
     return replace(result, measured=replace(result.measured, before_s=latency.usual_s, latency=latency))
+
+
+def _with_processes(job: Job, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
+    """The result with the growth of a new process for the original and for the file that ships, with XNNPACK and with
+    the built-in kernels, where the target's runtime measures it in addition to the arena."""
+    if job.target.processes is None or result.measured is None:
+        return result
+    job.listener.progress("measuring processes")
+    paths = {"original": candidates.original.path, choice.file.name: choice.file.path}
+    opened = [(name, kernels) for kernels in get_args(LitertKernels) for name in paths]
+    try:
+        asked = [(paths[name], kernels) for name, kernels in opened]
+        readings = job.target.processes(asked, shapes=job.options.shapes, seed=job.options.seed)
+    except DownsetError as error:
+        job.notes.add(Message("processes were not measured: ", error.message))
+        return result
+    processes = tuple(
+        LitertProcess(*named, middle_growth(read)) for named, read in zip(opened, readings, strict=True) if read
+    )
+    return replace(result, measured=replace(result.measured, processes=processes))
 
 
 def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:

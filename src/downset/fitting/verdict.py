@@ -17,7 +17,9 @@ from downset.formats.kernel_scratch import file_needs, kernel_scratch
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
 from downset.memory.kernel_libraries import kernel_library
+from downset.memory.kernel_needs import kernel_needs
 from downset.memory.liveness import order_problem
+from downset.memory.models import memory_model
 from downset.messages import Message, Setting, joined
 from downset.reports.fit_steps import fit_next_steps
 from downset.reports.next_steps import listed, remedy_lines
@@ -62,13 +64,12 @@ def check_ram(result: Fit, limit: Setting | None, searched: StripSearch | None =
     if in_strips and result.measured:
         before = result.measured.needed[0] - result.arena.before
         overhead = min(overhead, before)  # strips never take less overhead
-    least = (_ends_bytes(result) if in_strips else result.arena.bound) + max(overhead, 0)
+    least = (_ends_bytes(result) if in_strips else _tensors_bound(result)) + max(overhead, 0)
     beyond = _beyond(result)
     if needed <= ram_bytes and not beyond:
         fits = RamVerdict("fits", ram_bytes, needed, least, scratch_bytes=scratch, setting=limit.name)
         return replace(result, ram=fits)
-    proven = least > ram_bytes and not _by_several_versions(result.kernels)
-    state: Literal["does not fit", "not known"] = "does not fit" if proven else "not known"
+    state: Literal["does not fit", "not known"] = "does not fit" if least > ram_bytes else "not known"
     ways = []
     if not beyond:
         what = "an arena of " if of_arena else ""
@@ -168,9 +169,13 @@ def _beyond(result: Fit) -> str:
     return ""
 
 
-def _by_several_versions(kernels: str | None) -> bool:
-    """Whether scratch counts as the most of several versions of a library: one of them may take less."""
-    return kernels is not None and len(kernel_library(kernels).versions) > 1
+def _tensors_bound(result: Fit) -> int:
+    """The bound of the plan's bytes. Where the scratch in the plan is an upper bound, as for CMSIS-NN and for the most
+    of several versions, the kernels may take none."""
+    kernels = result.kernels
+    if kernels is None or not memory_model(result.memory).scratch or kernel_library(kernels).exact:
+        return result.arena.bound
+    return max(0, result.arena.bound - kernel_needs(result.graph, kernels).scratch_bytes)
 
 
 def _unmeasured_scratch(result: Fit) -> int:

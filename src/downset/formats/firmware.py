@@ -19,6 +19,7 @@ from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph
 from downset.memory import cmsis_nn
 from downset.memory.kernel_libraries import KernelLibrary, kernel_library
+from downset.memory.models import memory_model
 from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.results.fit import Fit
@@ -178,6 +179,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
     named, taken = _kernels(fit)
     _, margin = _arena_parts(fit)
     claim = "proven least" if fit.arena.proven else f"bound {format_bytes(fit.arena.bound)}"
+    held = f" with that scratch of {named.name}" if named and memory_model(fit.memory).scratch else ""
     return [
         "",
         f"namespace downset_{prefix} {{",
@@ -185,7 +187,7 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         f"static const unsigned char* const model = {prefix}_model;",
         f"constexpr size_t kModelBytes = {model_bytes};",
         "",
-        f"constexpr size_t kTensorBytes = {arena};  // the plan's arena ({claim})",
+        f"constexpr size_t kTensorBytes = {arena};  // the plan's arena{held} ({claim})",
         f"constexpr size_t kScratchBytes = {reference};  // of the reference kernels",
         f"constexpr size_t kTailBytes = {tail};  // what stays from one run to the next",
         f"constexpr size_t kMarginBytes = {margin};  // for planning at the start; a multiple of {_ALIGNMENT}",

@@ -18,11 +18,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from downset.arenas.plan import plan_arena
+from downset.arenas.scratch import lower, scratch_in_gaps
 from downset.budget import Budget, Clock
 from downset.graph.core import Graph
 from downset.joint.best_fit import smallest_region
 from downset.memory.liveness import check_graph, lifetimes, order_problem
-from downset.memory.models import MemoryModel, MemoryName, memory_model
+from downset.memory.models import MemoryModel, MemoryName, memory_model, without_scratch
 from downset.methods import check_whole
 from downset.orders.alternatives import TRIES, alternatives
 from downset.orders.optimal import improving
@@ -36,6 +37,8 @@ _ORDERS_SHARE, _SHARE = 0.7, 0.25
 """The shares of the time left that one search for orders gets, and each search for alternatives and placements."""
 _EQUALS_TRIES, _EQUALS_SHARE = 4000, 0.1
 """The moves that make equals, and the share of the time left that they get."""
+_WITH_SCRATCH = 0.6
+"""The share of the time for plans that hold scratch; the rest is for those of the tensors alone."""
 Steps = tuple[int, ...]
 
 
@@ -57,6 +60,9 @@ def plan_together(
     offsets (`MemoryModel.best_fit`) the result is, of the orders of least arena, the one that fits into the smallest
     region, and of these the one with the fewest bytes live over all steps; orders near it are tried too.
 
+    Where scratch of kernels counts, the plan is never larger than that of the tensors alone with the scratch in its
+    gaps, which is made, too, unless the first is proven.
+
     `work_limit`: the sum of the states that the searches for orders, alternatives and placements visit. If the time is
     unlimited (`time_limit_s=math.inf`), the same limit gives the same plan under any load, and a larger limit never
     gives a larger arena.
@@ -64,8 +70,17 @@ def plan_together(
     budget = Budget(time_limit_s, work_limit, seed)
     check_whole("count", count)
     check_graph(graph)
-    search = _JointSearch(graph, memory_model(memory), budget.start(), count)
+    model, clock = memory_model(memory), budget.start()
+    first = clock.part(seconds=_WITH_SCRATCH * time_limit_s) if model.scratch else clock
+    search = _JointSearch(graph, model, first, count)
     search.run()
+    together = search.best()
+    if not model.scratch or together.arena.evidence.proven:
+        return together
+    alone = plan_together(
+        graph, memory=without_scratch(model), time_limit_s=clock.left_s(), work_limit=work_limit, count=count, seed=seed
+    )
+    search.offer(alone.order.steps, scratch_in_gaps(graph, alone.order.steps, alone.arena, model))
     return search.best()
 
 
@@ -89,6 +104,10 @@ class _JointSearch:
             states *= _GROWTH
         if self._model.best_fit:
             self._try_equals()
+
+    def offer(self, steps: Steps, arena: Arena) -> None:
+        """Take part with a placement that was found elsewhere."""
+        self._tried[steps] = lower(self._tried.get(steps, arena), arena)
 
     def best(self) -> Together:
         """The order and placement of the least arena, with a bound that holds for every order."""

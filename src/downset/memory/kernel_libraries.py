@@ -11,7 +11,7 @@ from downset.memory import cmsis_nn, esp_nn
 from downset.memory.overlaps import KERNELS
 from downset.text import brief
 
-__all__ = ["LIBRARIES", "KernelLibrary", "kernel_library"]
+__all__ = ["LIBRARIES", "LITERT", "KernelLibrary", "kernel_library"]
 
 _ESP_NN = "esp-nn-"
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +35,16 @@ class KernelLibrary:
         return self.name.removeprefix(_ESP_NN) if self.name.startswith(_ESP_NN) else ""
 
     @property
+    def alignment(self) -> int:
+        """Bytes to which the runtime aligns each buffer."""
+        return 64 if self.name == "litert" else 16
+
+    @property
+    def exact(self) -> bool:
+        """Whether its formulas give what a kernel asks for, and not the most that it may."""
+        return bool(self.chip) and len(self.versions) == 1
+
+    @property
     def source(self) -> str:
         """Library, versions and where its formulas come from, for people."""
         if not self.chip:
@@ -42,6 +52,10 @@ class KernelLibrary:
         first, *_, last = (*self.versions, *self.versions)
         versions = first if first == last else f"the most of versions {first} to {last}"
         return f"ESP-NN, {versions}, {esp_nn.CHIP_NAMES[self.chip]}; {esp_nn.SOURCES}"
+
+
+LITERT = KernelLibrary("litert", ())
+"""LiteRT's built-in kernels, which no firmware runs: users do not choose them."""
 
 
 def kernel_library(text: str) -> KernelLibrary:

@@ -10,10 +10,19 @@ from typing import Literal
 
 from downset.errors import UsageError
 from downset.graph.kinds import FUSED_CONV
-from downset.memory.kernel_libraries import kernel_library
+from downset.memory.kernel_libraries import LIBRARIES, LITERT, kernel_library
 from downset.memory.overlaps import ELEMENTWISE, KERNELS, KernelsName
 
-__all__ = ["MEMORY_MODELS", "TFLM_WITHOUT_OFFSETS", "MemoryModel", "MemoryName", "memory_model", "stated_model"]
+__all__ = [
+    "MEMORY_MODELS",
+    "TFLM_WITHOUT_OFFSETS",
+    "MemoryModel",
+    "MemoryName",
+    "memory_model",
+    "stated_model",
+    "without_overlaps",
+    "without_scratch",
+]
 
 MemoryName = Literal[
     "live",
@@ -26,6 +35,8 @@ MemoryName = Literal[
     "tflm-reference",
     "tflm-cmsis-nn-dsp",
     "tflm-cmsis-nn-mve",
+    "tflm-cmsis-nn-dsp-apart",
+    "tflm-cmsis-nn-mve-apart",
 ]
 
 
@@ -124,8 +135,8 @@ _MODELS = (
     MemoryModel(
         "litert",
         "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, sums and products run in place "
-        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes; without "
-        "what kernels ask for in addition to the tensors",
+        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and the "
+        "windows that convolutions copy count while they run",
         alignment=64,
         inputs="to the end",
         outputs_apart=True,
@@ -133,6 +144,7 @@ _MODELS = (
         views=_RESHAPES,
         in_place=frozenset({"Add", "Sub", "Mul"}),
         in_place_only_reader=True,
+        scratch=LITERT.name,
     ),
     MemoryModel(
         "ort",
@@ -158,18 +170,51 @@ _MODELS = (
 )
 
 
+_APART = "-apart"
+
+
 def _with_overlaps(model: MemoryModel, kernels: KernelsName) -> MemoryModel:
+    """The model of a library whose results may lie over inputs. Scratch counts where formulas for it are known."""
+    scratch = kernels if LIBRARIES[kernels] else ""
+    held = ", and their scratch counts while they run" if scratch else ""
     return replace(
         model,
         name=f"{model.name}-{kernels}",
-        counts=f"{model.name}, where results may lie over inputs as the {kernels} kernels allow; wrong with others",
+        counts=f"{model.name}, where results may lie over inputs as the {kernels} kernels allow{held}; wrong with "
+        "others",
         in_place=ELEMENTWISE,
         kernels=kernels,
+        scratch=scratch,
     )
 
 
+def _apart(model: MemoryModel) -> MemoryModel:
+    return replace(
+        model,
+        name=model.name + _APART,
+        counts=f"tflm, with the scratch of the {model.scratch} kernels while they run",
+        in_place=frozenset(),
+        kernels=None,
+    )
+
+
+def without_overlaps(model: MemoryModel) -> MemoryModel:
+    """The model with the same scratch in which no result lies over an input as kernels allow it."""
+    if model.kernels is None:
+        return model
+    return memory_model(model.name + _APART if model.scratch else "tflm")
+
+
+def without_scratch(model: MemoryModel) -> MemoryModel:
+    """The model of the tensors alone."""
+    return replace(model, name=f"tensors alone of {model.name}", scratch="") if model.scratch else model
+
+
 _OVERLAPPING = tuple(_with_overlaps(model, kernels) for model in _MODELS if model.name == "tflm" for kernels in KERNELS)
-MEMORY_MODELS: Mapping[str, MemoryModel] = {model.name: model for model in (*_MODELS, *_OVERLAPPING)}
+MEMORY_MODELS: Mapping[str, MemoryModel] = {
+    model.name: model
+    for model in (*_MODELS, *_OVERLAPPING, *(_apart(model) for model in _OVERLAPPING if model.scratch))
+}
 TFLM_WITHOUT_OFFSETS = replace(MEMORY_MODELS["tflm"], name="tflm, rows copied", rows_in_place=False)
 """TFLite Micro with a file that states no offsets: it gives every tensor a separate place."""
 

@@ -46,6 +46,7 @@ _CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "parse_here": ("the reader of .onnx files", _ONNX),
     "interpreter": ("LiteRT", _LITERT),
     "litert": ("LiteRT", _LITERT),
+    "litert_process": ("LiteRT", _LITERT),
     "ort_session": ("ONNX Runtime", _ORT),
     "run_types": ("ONNX Runtime", _ORT),
     "tflm": ("TFLite Micro", _TFLM),

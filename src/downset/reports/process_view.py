@@ -55,7 +55,7 @@ def process_tables(fit: Fit) -> list[Part]:
     """The rows of processes: the original by default, the best by hand and what ships; in JSON all of them."""
     process = fit.process
     if process is None:
-        return []
+        return _in_litert(fit)
     chosen = list(dict.fromkeys(_place(process, row) for row in (process.default, process.by_hand, process.shipped)))
     shown = [process.rows[place] for place in chosen]
     marked = frozenset(place for place, row in enumerate(shown) if _same(row, process.shipped))
@@ -67,6 +67,17 @@ def process_tables(fit: Fit) -> list[Part]:
         Table(_ROWS, shown, caption, marked=marked, on=TERMINAL),
         Table(_ROWS, process.rows, key="process.rows", on=JSON_ONLY),
     ]
+
+
+def _in_litert(fit: Fit) -> list[Part]:
+    """The rows of LiteRT's processes, which are measured in addition to the arena."""
+    if fit.measured is None:
+        return []
+    caption = (
+        "growth of a new process in LiteRT (bytes; measured, VmHWM and between runs; one thread); XNNPACK, the "
+        "default, orders and places what it runs by itself"
+    )
+    return [Table(_LITERT_ROWS, fit.measured.processes, caption, key="measured.processes")]
 
 
 def _place(process: ProcessFit, row: ProcessRow) -> int:
@@ -99,15 +110,26 @@ def _cpu_ms(row: ProcessRow) -> str:
     return f"{1000 * growth.cpu_s:.2f} ({1000 * growth.low_s:.2f} to {1000 * growth.high_s:.2f})"
 
 
+_GROWTH = (
+    Column("at the peak", _growth("peak_bytes"), format_bytes, key="peak_bytes"),
+    Column("anonymous", _growth("peak_anonymous_bytes"), format_bytes, key="peak_anonymous_bytes"),
+    Column("at rest", _growth("rest_bytes"), format_bytes, key="rest_bytes"),
+    Column("", _growth("rest_anonymous_bytes"), key="rest_anonymous_bytes", on=JSON_ONLY),
+)
+_LITERT_ROWS = (
+    Column("file, kernels", lambda row: f"{row.file}, {row.kernels}", left=True),
+    Column("", "file", key="file", on=JSON_ONLY),
+    Column("", "kernels", key="kernels", on=JSON_ONLY),
+    *_GROWTH,
+    Column("CPU ms", lambda row: f"{1000 * row.growth.cpu_s:.2f}"),
+    Column("", _growth("cpu_s"), key="cpu_s", on=JSON_ONLY),
+)
 _ROWS = (
     Column("file, settings", lambda row: f"{row.file}, {row.settings.name}", left=True),
     Column("", "file", key="file", on=JSON_ONLY),
     Column("", "settings", key="settings", on=JSON_ONLY),
     Column("", "by_hand", key="by_hand", on=JSON_ONLY),
-    Column("at the peak", _growth("peak_bytes"), format_bytes, key="peak_bytes"),
-    Column("anonymous", _growth("peak_anonymous_bytes"), format_bytes, key="peak_anonymous_bytes"),
-    Column("at rest", _growth("rest_bytes"), format_bytes, key="rest_bytes"),
-    Column("", _growth("rest_anonymous_bytes"), key="rest_anonymous_bytes", on=JSON_ONLY),
+    *_GROWTH,
     Column("CPU ms", _cpu_ms),
     Column("", _growth("cpu_s"), key="cpu_s", on=JSON_ONLY),
     Column("", _growth("low_s"), key="low_s", on=JSON_ONLY),

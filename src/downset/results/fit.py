@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from downset.graph.core import Graph
+from downset.memory.models import memory_model
 from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
@@ -15,7 +16,7 @@ from downset.results.inspections import end_of
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.policy import NO_LIMITS, Policy
-from downset.results.processes import ProcessFit
+from downset.results.processes import LitertProcess, ProcessFit
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.text import abridged, format_bytes
 
@@ -94,6 +95,9 @@ class Measured:
     loads: LoadsHeld | None = None
     before_s: float | None = None
     latency: Latency | None = None
+    processes: tuple[LitertProcess, ...] = ()
+    """The growth of new processes in LiteRT with the original and the shipped file, each by the kernels that run it;
+    empty where the system does not report it. Files are chosen by the arena alone."""
     kernel_bytes: tuple[int, int] = (0, 0)
     """Bytes that the named kernels take beyond `before` and `after`, by formula."""
 
@@ -253,9 +257,8 @@ class Fit:
     def assumed_kernels(self) -> str | None:
         """The library of kernels that the shipped file needs, because its tensors may overlap; None where it needs no
         particular one."""
-        if self.kernels is None or not self.ships_offsets:
-            return None
-        return self.kernels if self.memory == f"tflm-{self.kernels.partition('@')[0]}" else None
+        overlapping = self.ships_offsets and memory_model(self.memory).kernels is not None
+        return self.kernels if overlapping else None
 
     @property
     def ships_offsets(self) -> bool:

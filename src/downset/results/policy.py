@@ -42,10 +42,10 @@ class Policy:
         return "above" if latency.ratio_low > self.slower else "near"
 
     def is_near(self, latency: Latency) -> bool:
-        """Whether the limit of time lies in the interval of the ratio, or above it by less than its width: another run
-        may then stand elsewhere."""
-        low, high = latency.ratio_low, latency.ratio_high
-        return self.slower is not None and low <= self.slower < high + (high - low)
+        """Whether the limit of time lies in the interval of the ratio, or beside it by no more than its width: another
+        run may then stand elsewhere."""
+        width = latency.ratio_high - latency.ratio_low
+        return self.slower is not None and latency.ratio_low - width <= self.slower < latency.ratio_high + width
 
     def keeps_size(self, before: int, after: int) -> bool:
         """Whether files of `after` bytes may take the place of those of `before` bytes."""

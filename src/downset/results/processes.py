@@ -1,20 +1,29 @@
-"""The growth of a process that opens a session of ONNX Runtime, as data: resident memory in its parts, and time."""
+"""The growth of a process that opens a model, as data: resident memory in its parts, and time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from downset.results.sessions import SessionSettings
 from downset.text import abridged
 
-__all__ = ["ProcessFit", "ProcessGrowth", "ProcessRow", "ProcessorBound", "middle_growth"]
+__all__ = [
+    "LitertKernels",
+    "LitertProcess",
+    "ProcessFit",
+    "ProcessGrowth",
+    "ProcessRow",
+    "ProcessorBound",
+    "middle_growth",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGrowth:
-    """How a new process grows while it opens a session and runs it, in bytes of resident memory over what it had with
+    """How a new process grows while it opens a model and runs it, in bytes of resident memory over what it had with
     the library imported, and the processor time of a run.
 
     `peak_bytes`: the most at any time (VmHWM), loading included. `rest_bytes`: between runs. The anonymous part of each
@@ -75,6 +84,21 @@ class ProcessRow:
     growth: ProcessGrowth
     file_bytes: int
     by_hand: bool = False
+
+    __repr__ = abridged
+
+
+LitertKernels = Literal["XNNPACK", "built-in"]
+
+
+@dataclass(frozen=True, slots=True)
+class LitertProcess:
+    """A file opened in LiteRT, and the growth of its process. `kernels`: XNNPACK runs what it can, as by default, or
+    the built-in kernels run all."""
+
+    file: str
+    kernels: LitertKernels
+    growth: ProcessGrowth
 
     __repr__ = abridged
 

@@ -24,7 +24,7 @@ from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies
 from downset.runtimes.rounds import round_seconds
 
-__all__ = ["measure", "run", "time_runs"]
+__all__ = ["allocate", "measure", "run", "setting_inputs", "time_runs"]
 
 _ALIGNMENT = 64
 
@@ -88,10 +88,10 @@ def run_here(path: str, shapes: Mapping[str, list[int]], seed: int, steps: int) 
     """`run` inside the worker process."""
     interpreter = open_interpreter(path)
     try:
-        _allocate(interpreter, shapes)
+        allocate(interpreter, shapes)
         outputs = []
         for step in range(steps):
-            _setting_inputs(interpreter, seed + step)()
+            setting_inputs(interpreter, seed + step)()
             interpreter.invoke()
             outputs += [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
     except (ValueError, RuntimeError) as error:
@@ -122,14 +122,14 @@ def time_here(
     interpreters = [open_interpreter(path) for path in paths]
     try:
         for interpreter in interpreters:
-            _allocate(interpreter, shapes)
-        files = [(_setting_inputs(interpreter, seed), interpreter.invoke) for interpreter in interpreters]
+            allocate(interpreter, shapes)
+        files = [(setting_inputs(interpreter, seed), interpreter.invoke) for interpreter in interpreters]
         return {"seconds": round_seconds(files, limit=limit, budget_s=budget_s)}
     except (ValueError, RuntimeError) as error:
         raise UnsupportedError(f"LiteRT cannot run {Path(paths[-1]).name}: {error}") from None
 
 
-def _setting_inputs(interpreter: Any, seed: int) -> Callable[[], None]:
+def setting_inputs(interpreter: Any, seed: int) -> Callable[[], None]:
     """A function that sets the inputs, drawn from the seed."""
     values = [
         (detail["index"], random_array(detail["shape"], detail["dtype"], seed=seed, position=position))
@@ -149,7 +149,7 @@ def places_here(path: str, shapes: Mapping[str, list[int]], tensors: list[int]) 
     interpreter = open_interpreter(path)
     try:
         in_file = 1 + max(detail["index"] for detail in interpreter.get_tensor_details())
-        _allocate(interpreter, shapes)
+        allocate(interpreter, shapes)
         details = interpreter.get_tensor_details()
         beside = [detail["index"] for detail in details if detail["index"] >= in_file]
         places = {"planned": _places(interpreter, tensors), "beside": _places(interpreter, beside)}
@@ -158,7 +158,8 @@ def places_here(path: str, shapes: Mapping[str, list[int]], tensors: list[int]) 
     return places
 
 
-def _allocate(interpreter: Any, shapes: Mapping[str, list[int]]) -> None:
+def allocate(interpreter: Any, shapes: Mapping[str, list[int]]) -> None:
+    """Give the inputs these shapes, by name, and the tensors their places."""
     for detail in interpreter.get_input_details():
         if detail["name"] in shapes:
             interpreter.resize_tensor_input(detail["index"], shapes[detail["name"]])

@@ -1,47 +1,25 @@
-"""The growth of a process that opens a session of ONNX Runtime and runs it: resident memory in its parts, and processor
-time. Every session has a new process, in which nothing else was opened, and sessions take turns.
-
-What the library takes when it is imported does not count. Processor time is that of all threads, so that other
-processes on the machine change it less than wall time.
-"""
+"""The growth of a process that opens a session of ONNX Runtime and runs it."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import select
-import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from downset.errors import UnsupportedError
 from downset.process.isolation import isolated
 from downset.process.limits import RUNNING_S, worker_s
 from downset.results.processes import ProcessGrowth
 from downset.results.sessions import SessionSettings
+from downset.runtimes.growth import figures_of, growths_of, in_turns
 from downset.runtimes.inputs import random_array
 
 __all__ = ["fixed_shapes", "growth_here", "plain_sessions", "plain_settings", "process_growths"]
 
 Named = str | os.PathLike[str]
 Shapes = Mapping[str, Sequence[int]]
-
-_RUNS = 3
-"""Runs before those that are timed: from the second on, ONNX Runtime uses the memory pattern of the first."""
-_TIMED_S, _MOST_RUNS = 0.15, 60
-"""Processor seconds of runs that are timed in one process, and the most runs."""
-_WATCH_S = 0.001
-"""Seconds between two looks at the anonymous memory of a process that loads a session."""
-_SETTLED = b"settled "
-_FIGURES = 5
-"""Figures of a process: the first fields of `ProcessGrowth`."""
 
 
 def process_growths(
@@ -60,11 +38,7 @@ def process_growths(
     arguments = plain_sessions(sessions, shapes, seed) | {"rounds": rounds, "timed": timed, "each_s": each_s}
     most_s = each_s * (1 + rounds * len(sessions))
     arrays, _ = isolated(__name__, "growth_here", arguments, fresh=True, timeout_s=most_s)
-    return [[] if np.isnan(each).any() else [_growth(*figures) for figures in each] for each in arrays["figures"]]
-
-
-def _growth(peak: float, peak_anonymous: float, rest: float, rest_anonymous: float, cpu_s: float) -> ProcessGrowth:
-    return ProcessGrowth(int(peak), int(peak_anonymous), int(rest), int(rest_anonymous), float(cpu_s))
+    return growths_of(arrays["figures"])
 
 
 def plain_sessions(
@@ -88,59 +62,15 @@ def fixed_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[i
 def growth_here(
     sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int, rounds: int, timed: bool, each_s: float
 ) -> dict[str, npt.NDArray[Any]]:
-    """`process_growths` inside a worker that has imported no library: each session runs in a child, which imports it.
-    Pages that the parent had read would otherwise not count."""
-    figures = np.full((len(sessions), rounds, _FIGURES), np.nan)
-    for turn in range(rounds):
-        places = range(len(sessions))
-        for place in places if turn % 2 == 0 else reversed(places):
-            if turn and np.isnan(figures[place, 0, 0]):
-                continue
-            path, fields = sessions[place]
-            answer = _in_child(partial(_figures, path, fields, shapes, seed, timed), each_s)
-            if answer is not None:
-                figures[place, turn] = answer
-    return {"figures": figures}
-
-
-def _in_child(ask: Callable[[Callable[[], None]], list[float]], limit_s: float) -> list[float] | None:
-    """The figures that `ask` gives in a child of this process, whose anonymous memory is watched until it calls what it
-    is given; None where it fails or takes longer than the limit."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        with contextlib.suppress(BaseException):
-            os.write(writing, json.dumps(ask(lambda: os.write(writing, _SETTLED))).encode())  # type: ignore[arg-type]
-            status = 0
-        os._exit(status)
-    os.close(writing)
-    begin, most, content = time.monotonic(), 0, b""
-    while begin + limit_s > time.monotonic():
-        wait_s = _WATCH_S if not content else begin + limit_s - time.monotonic()
-        if select.select([reading], [], [], wait_s)[0]:
-            piece = os.read(reading, 1 << 12)
-            content += piece
-            if not piece:
-                break
-        elif not content:
-            most = max(most, _resident(child).get("RssAnon", 0))
-    else:
-        os.kill(child, signal.SIGKILL)
-        content = b""
-    os.close(reading)
-    os.waitpid(child, 0)
-    if content in (b"", _SETTLED):
-        return None
-    peak, anonymous, before, *others = json.loads(content.removeprefix(_SETTLED))
-    return [peak, max(anonymous, most - before), *others]
+    """`process_growths` inside a worker that has imported no library: each session runs in a child, which imports
+    it."""
+    asked = [partial(_figures, path, fields, shapes, seed, timed) for path, fields in sessions]
+    return {"figures": in_turns(asked, rounds=rounds, limit_s=each_s)}
 
 
 def _figures(
     path: str, fields: Any, shapes: Shapes, seed: int, timed: bool, settled: Callable[[], None]
 ) -> list[float]:
-    """The figures of one session in this process, with the anonymous bytes before it was opened behind the second:
-    these are of runs, where all files stay mapped. `settled` is called before the runs that are timed."""
     import msgspec
 
     from downset.runtimes.ort_session import made_feeds_of, quiet_library
@@ -148,46 +78,9 @@ def _figures(
 
     settings, library = msgspec.convert(fields, SessionSettings), quiet_library()
     random_array((1,), "float32", seed=seed, position=0)  # what makes inputs is imported first
-    _forget_peak()
-    before = _resident()
-    session = open_session(library, path, settings)
-    feeds = made_feeds_of(session, shapes, seed)
-    loaded = _resident()
-    _forget_peak()
-    for _ in range(_RUNS):
-        session.run(None, feeds)
-    ran = _resident()
-    settled()
-    peak = max(loaded["VmHWM"], ran["VmHWM"]) - before["VmRSS"]
-    anonymous = ran["VmHWM"] - ran["RssFile"] - before["RssAnon"]
-    rest = ran["VmRSS"] - before["VmRSS"], ran["RssAnon"] - before["RssAnon"]
-    sizes = [max(peak, 0), max(anonymous, 0), before["RssAnon"], *(max(nbytes, 0) for nbytes in rest)]
-    return [*sizes, _run_s(session, feeds, timed)]
 
+    def opened() -> Callable[[], object]:
+        session = open_session(library, path, settings)
+        return partial(session.run, None, made_feeds_of(session, shapes, seed))
 
-def _run_s(session: Any, feeds: Mapping[str, Any], timed: bool) -> float:
-    """Processor seconds of a run, in the mean of as many as `_TIMED_S` allows."""
-    begin, runs = time.process_time(), 0
-    while runs == 0 or (timed and runs < _MOST_RUNS and time.process_time() - begin < _TIMED_S):
-        session.run(None, feeds)
-        runs += 1
-    return (time.process_time() - begin) / runs
-
-
-def _forget_peak() -> None:
-    """Reset VmHWM to what is resident now; where that fails, the peak is that of the process's whole life."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _resident(process: int | None = None) -> dict[str, int]:
-    """Bytes of this process, or of another, by the system's names: resident now (VmRSS, with its parts RssAnon and
-    RssFile), and at most (VmHWM). Nothing of a process that has ended."""
-    try:
-        lines = Path(f"/proc/{process or 'self'}/status").read_text().splitlines()
-    except OSError:
-        if process is not None:
-            return {}
-        raise UnsupportedError("the system does not report resident memory") from None
-    parts = (line.split() for line in lines if line.startswith(("VmRSS:", "VmHWM:", "RssAnon:", "RssFile:")))
-    return {name.rstrip(":"): 1024 * int(kilobytes) for name, kilobytes, _ in parts}
+    return figures_of(opened, timed=timed, settled=settled)

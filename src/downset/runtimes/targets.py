@@ -16,13 +16,16 @@ from downset.formats.onnx.model_file import check_onnx
 from downset.formats.onnx.open_axes import declare_as, open_axes
 from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
+from downset.memory.kernel_libraries import kernel_library
 from downset.memory.liveness import lifetimes
-from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryName, memory_model
 from downset.messages import Setting
 from downset.results.plans import Arena
+from downset.results.processes import ProcessGrowth
 from downset.results.sessions import DEFAULT, FITTED, Latency, SessionSettings
 from downset.runtimes import litert, ort, tflm
 from downset.runtimes.compare import RuntimeName
+from downset.runtimes.litert_process import litert_growths
 
 __all__ = ["TARGETS", "Sessions", "Taken", "Target", "TargetName", "targets_of"]
 
@@ -69,9 +72,10 @@ class Target:
     `measure(path, shapes=, seed=, trust=)`: run a file and read the memory that it took; None where `sessions` measures
     it. `trust`: the file may run code that it brings. `time(paths, limit, shapes=, seed=)`: the latencies of files by
     processor time, in the same rounds; there are more rounds while it is not known whether a ratio is above `limit`.
-    `prepare(path, output, shapes)`: write the file that the runtime would execute instead of `path`, and return notes.
-    `file_order`: a written file is run in its order, without the runtime's optimisation. `offsets`: the runtime places
-    tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
+    `processes(files, shapes=, seed=)`: the growth of a new process by file and kernels, measured in addition to the
+    arena; it decides nothing. `prepare(path, output, shapes)`: write the file that the runtime would execute instead of
+    `path`, and return notes. `file_order`: a written file is run in its order, without the runtime's optimisation.
+    `offsets`: the runtime places tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
 
     name: TargetName
     suffixes: tuple[str, ...]
@@ -81,6 +85,7 @@ class Target:
     measure: Callable[..., Taken] | None = None
     time: Callable[..., list[Latency]] | None = None
     sessions: Sessions | None = None
+    processes: Callable[..., list[list[ProcessGrowth]]] | None = None
     prepare: Callable[[Path, Path, Shapes | None], list[str]] | None = None
     file_order: bool = False
     offsets: bool = False
@@ -105,9 +110,12 @@ def _place_tflm(graph: Graph, steps: Sequence[int], seconds: float, scratch: str
     return plan_arena(graph, steps, method="tflm_greedy", memory=model, time_limit_s=math.inf, rank=rank)
 
 
-def with_scratch(target: Target, library: str) -> Target:
-    """The target tflm with kernels whose scratch counts in plans."""
-    return replace(target, memory=f"tflm-{library}", place=partial(_place_tflm, scratch=library))  # type: ignore[arg-type]
+def with_kernels(target: Target, kernels: str) -> Target:
+    """The target tflm with the memory model of a library's kernels. Their scratch counts where formulas are known.
+    Raises UsageError for an unknown library or version."""
+    library = kernel_library(kernels)
+    model = memory_model(f"tflm-{kernels if library.chip else library.name}")
+    return replace(target, memory=model.name, place=partial(_place_tflm, scratch=model.scratch))  # type: ignore[arg-type]
 
 
 def _measure_tflm(path: Path, *, shapes: Shapes | None, seed: int, trust: bool) -> Taken:
@@ -197,6 +205,7 @@ _TARGETS = (
         place=_place_litert,
         measure=_measure_litert,
         time=litert.time_runs,
+        processes=litert_growths,
     ),
     Target(
         "ort",

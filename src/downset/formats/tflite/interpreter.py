@@ -25,15 +25,18 @@ def resolve_shapes(path: str | os.PathLike[str], inputs: Mapping[int, tuple[int,
     return [tuple(int(extent) for extent in arrays[f"shape_{index}"]) for index in range(len(arrays))]
 
 
-def open_interpreter(path: str, *, preserve: bool = False) -> Any:
+def open_interpreter(path: str, *, preserve: bool = False, delegates: bool = False) -> Any:
     """An interpreter that runs the file in its order on one thread: with LiteRT's optimised kernels, without delegates.
-    `preserve`: keep the value of every tensor after a run. Raises UnsupportedError where LiteRT is missing or cannot
+    `preserve`: keep the value of every tensor after a run. `delegates`: as LiteRT opens it by default, where XNNPACK
+    runs what it can in an order and in memory of its own. Raises UnsupportedError where LiteRT is missing or cannot
     load the file."""
     litert = optional_library("ai_edge_litert.interpreter", what="running .tflite files", extra="tflite")
+    types = litert.OpResolverType
+    resolver = types.AUTO if delegates else types.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     try:
         return litert.Interpreter(
             path,
-            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            experimental_op_resolver_type=resolver,
             num_threads=1,
             experimental_preserve_all_tensors=preserve,
         )
