@@ -102,7 +102,7 @@ def transient_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
 
 
 def added_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
-    """What `operator` adds to the live bytes while it runs: what it allocates less what it takes over. O(storages)."""
+    """Bytes that `operator` adds to the live bytes while it runs: what it allocates less what it takes over."""
     total = 0
     for storage in problem.storages:
         if operator in storage.producers and not _ran(storage.producers, downset):
