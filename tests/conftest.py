@@ -23,7 +23,7 @@ from tests.needs import forbidden_skip
 from tests.own_processes import choose_processes, keep_server
 
 gc.disable()  # until the tests are collected: what they import stays
-sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema would compile its grammar of IRIs: 1.6 s of CPU a process
+sys.modules.setdefault("rfc3987_syntax", None)  # as in NOT_IMPORTED
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else each process that imports it keeps a database and sends
 if not shutil.which("g++") and (compiler := shutil.which("c++") or shutil.which("clang++")):
@@ -33,6 +33,9 @@ if not shutil.which("openssl"):  # with which PyTorch's compiler names the heade
 os.environ.setdefault(
     "TORCHINDUCTOR_VEC_ISA_OK", "1"
 )  # else each process builds a program for each set of instructions
+NOT_IMPORTED = str(Path(__file__).with_name("not_imported"))
+if NOT_IMPORTED not in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # xdist's workers have it already
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [NOT_IMPORTED, os.environ.get("PYTHONPATH")]))
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:  # as in the background of a shell; what tests start answers them
         signal.signal(number, lambda *_: None)

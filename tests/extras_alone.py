@@ -35,6 +35,7 @@ def run_alone(folder, extras, *arguments):
     site.mkdir(exist_ok=True)
     blocked = missing_beside(extras)
     assert blocked
+    blocked.append("rfc3987_syntax")  # of the development tools; tests/not_imported says what it costs
     (site / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({blocked}))\n")
     done = subprocess.run(
         [sys.executable, *arguments],

@@ -33,10 +33,16 @@ from downset.rewrites.concat.partition import partition, partition_sites
 from downset.rewrites.tflite_form import tflite_form, writable_rows
 from tests.effort import cases
 from tests.equivalence.mutants import ONNX, TFLITE, Mutant
+from tests.equivalence.read_once import read_once
 from tests.models import branchy_model, constant
 from tests.rewrites import test_rewrite_onnx, test_rewrite_tflite
 from tests.rewrites.test_rewrite_onnx import Net
 from tests.tflite_net import TfliteNet
+
+
+@pytest.fixture(autouse=True)
+def _reads(monkeypatch):
+    read_once(monkeypatch)
 
 
 def written(graph, path):

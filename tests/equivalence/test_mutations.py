@@ -19,11 +19,17 @@ from downset.formats.tflite.write import export_tflite
 from downset.joint.order_and_arena import plan_together
 from tests.effort import LONG
 from tests.equivalence.mutants import ONNX, TFLITE, Mutant
+from tests.equivalence.read_once import read_once
 from tests.models import branchy_model, constant, installed_model
 from tests.tflite_net import TfliteNet
 
 STREAMING = installed_model("pymicro-wakeword", "okay_nabu.tflite")
 """Variables that keep their values, and a second graph that is called once."""
+
+
+@pytest.fixture(autouse=True)
+def _reads(monkeypatch):
+    read_once(monkeypatch)
 
 
 def small_tflite(path):

@@ -1,7 +1,6 @@
 """Every index in a `.tflite` file is checked against what it counts: a file in which one points elsewhere, also in a
 subgraph that nothing uses, is refused or read, and never an error of the program."""
 
-import copy
 import struct
 
 import numpy as np
@@ -16,6 +15,7 @@ from downset.errors import DownsetError, LoadError
 from downset.formats.reading import load
 from downset.formats.tflite.flatbuffer import read_flatbuffer
 from tests.effort import cases
+from tests.equivalence.mutants import copies
 from tests.equivalence.test_mutations import STREAMING
 from tests.equivalence.tflite_pairs import Build, looked_up, loop, unary
 from tests.equivalence.tflite_tables import TABLES, base, filled, save, tables, types
@@ -113,11 +113,11 @@ def sites(model):
 
 
 def mutants(model, random, count):
-    places = list(sites(model))
+    places, again = list(sites(model)), copies(model)
     for _ in range(count):
         at, key, place = places[int(random.integers(len(places)))]
         number = int(random.choice([-1, -2, 0, 1, 2, 5, 6, 7, 8, 100, 2**31 - 1, 2**32 - 1, -(2**31)]))
-        mutant = copy.deepcopy(model)
+        mutant = again()
         entry = tables(mutant)[at]
         if place is None:
             setattr(entry, key, number)

@@ -141,7 +141,7 @@ def test_a_real_model_with_computed_weights(tmp_path):
 
 def test_a_shard_keeps_the_number_that_is_filled_in(tmp_path):
     graph = load(computed_weights(tmp_path / "m.onnx"))
-    written = shard_model(graph, opsets_of(graph))
+    written = onnx.ModelProto.FromString(shard_model(graph, opsets_of(graph)))
     (node,) = [node for node in written.graph.node if node.op_type == "ConstantOfShape"]
     assert numpy_helper.to_array(node.attribute[0].t).tolist() == [0.25]
     onnx.save(written, str(tmp_path / "shard.onnx"))

@@ -19,14 +19,14 @@ from downset.orders.problem import check_problem
 from tests.effort import cases
 from tests.orders.compiled_bounds import closure_bound, pair_bound
 from tests.orders.nested_problems import in_tree, nested_problem, step_problem
-from tests.strategies import graphs, orders_of
+from tests.strategies import generators, graphs, orders_of
 
 exhaustive = ORDERS["exhaustive"]
 optimal = ORDERS["optimal"]
 
 pytestmark = pytest.mark.native
 
-RANDOM = st.randoms(use_true_random=False)
+RANDOM = generators()
 
 
 def decompose(problem):

@@ -33,6 +33,7 @@ __all__ = [
     "Lifetimes",
     "OrderProblem",
     "Storage",
+    "added_bytes",
     "check_graph",
     "lifetimes",
     "live_bytes",
@@ -97,7 +98,12 @@ def live_bytes(problem: OrderProblem, downset: int) -> int:
 
 def transient_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
     """Bytes live while `operator` runs, when exactly the operators of `downset` (a mask) have run. O(storages)."""
-    total = live_bytes(problem, downset)
+    return live_bytes(problem, downset) + added_bytes(problem, downset, operator)
+
+
+def added_bytes(problem: OrderProblem, downset: int, operator: int) -> int:
+    """Bytes that `operator` adds to the live bytes while it runs: what it allocates less what it takes over."""
+    total = 0
     for storage in problem.storages:
         if operator in storage.producers and not _ran(storage.producers, downset):
             total += storage.nbytes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from downset.budget import Clock
 from downset.errors import LimitReached
 from downset.lattice import masks, ready
-from downset.memory.liveness import OrderProblem, transient_bytes
+from downset.memory.liveness import OrderProblem, added_bytes, live_bytes
 from downset.results.plans import Found
 
 __all__ = ["exhaustive"]
@@ -31,11 +31,12 @@ def exhaustive(problem: OrderProblem, *, clock: Clock) -> Found:
         for downset, peak in level.items():
             over = clock.left_states() == 0
             clock.count(1)
+            live = live_bytes(problem, downset)
             for operator in ready(predecessors, downset):
-                # One transient takes O(storages): long compared with a look at the clock, and a downset has many.
+                # This takes O(storages): long compared with a look at the clock, and a downset has many operators.
                 if over or clock.left_s() == 0:
                     raise LimitReached(f"exhaustive search stopped after {clock.states} downsets; use method 'optimal'")
-                reached = max(peak, transient_bytes(problem, downset, operator))
+                reached = max(peak, live + added_bytes(problem, downset, operator))
                 larger = downset | 1 << operator
                 if larger not in following or reached < following[larger]:
                     following[larger] = reached

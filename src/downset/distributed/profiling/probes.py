@@ -124,10 +124,10 @@ def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, t
     with TemporaryDirectory() as folder:
         path = Path(folder) / "probe.onnx"
         onnx.save(model, str(path))
-        return _probe(load(path), model)
+        return _probe(load(path), model.SerializeToString())
 
 
-def _probe(part: Graph, model: Any) -> Probe:
+def _probe(part: Graph, model: bytes) -> Probe:
     macs_of: dict[str, int] = {}
     moved = 0
     for op in part.ops:
@@ -140,13 +140,12 @@ def _probe(part: Graph, model: Any) -> Probe:
     return Probe(_without_weights(model), macs_of, moved)
 
 
-def _without_weights(model: Any) -> bytes:
+def _without_weights(model: bytes) -> bytes:
     """The model in which ConstantOfShape makes large constants; ONNX Runtime folds it when it opens a session."""
     import numpy as np
     import onnx
 
-    light = onnx.ModelProto()
-    light.CopyFrom(model)
+    light = onnx.ModelProto.FromString(model)
     kept, nodes = [], []
     for tensor in light.graph.initializer:
         elements = int(np.prod(tensor.dims)) if tensor.dims else 1

@@ -111,7 +111,7 @@ class Shards:
         part = self._cutters[axis].part(ops, tile)
         if part is None:
             return Computation("", (), ())
-        data = shard_model(part.graph, self._opsets).SerializeToString(deterministic=True)
+        data = shard_model(part.graph, self._opsets)
         name = hashlib.sha256(data).hexdigest()
         if not self._path(name).exists():
             write_whole(self._path(name), data)

@@ -98,26 +98,21 @@ def infer_types(model: Any) -> Any:
         elif large is not None:
             tensor.ClearField("raw_data")
     inferred = type(model.graph)()
-    inferred.ParseFromString(_asked("infer_here", model).tobytes())
+    inferred.ParseFromString(_asked("infer_here", model.SerializeToString()).tobytes())
     return inferred
 
 
-def check_model(model: Any) -> str:
-    """The first line of the error that ONNX's checker raises for a model; "" if the model is valid."""
-    return bytes(_asked("check_here", model)).decode()
+def check_model(data: bytes) -> str:
+    """The first line of the error that ONNX's checker raises for a serialised model; "" if the model is valid."""
+    return bytes(_asked("check_here", data)).decode()
 
 
-def _asked(function: str, model: Any) -> npt.NDArray[Any]:
+def _asked(function: str, data: bytes) -> npt.NDArray[Any]:
     with tempfile.TemporaryDirectory(prefix="downset-") as folder:
         path = Path(folder) / "model"
-        path.write_bytes(model.SerializeToString())
+        path.write_bytes(data)
         arrays, _ = parsed(__name__, function, {"path": str(path)})
     return arrays["answer"]
-
-
-def _read(path: str) -> Any:
-    onnx = optional_library("onnx", what="reading .onnx files", extra="onnx")
-    return onnx.ModelProto.FromString(Path(path).read_bytes())
 
 
 def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
@@ -126,7 +121,8 @@ def infer_here(path: str) -> dict[str, npt.NDArray[Any]]:
     from onnx import shape_inference
 
     try:
-        inferred = shape_inference.infer_shapes(_read(path), data_prop=True)
+        model = onnx.ModelProto.FromString(Path(path).read_bytes())
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
     except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         raise LoadError(f"ONNX's shape inference refuses it: {brief(error)}") from None
     settle(onnx, inferred)
@@ -140,7 +136,7 @@ def check_here(path: str) -> dict[str, npt.NDArray[Any]]:
 
     fault = ""
     try:
-        checker.check_model(_read(path))
+        checker.check_model(Path(path).read_bytes())
     except checker.ValidationError as error:
         fault = str(error).splitlines()[0]
     return {"answer": np.frombuffer(fault.encode(), np.uint8)}

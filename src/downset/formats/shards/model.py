@@ -40,9 +40,9 @@ def opsets_of(graph: Graph) -> dict[str, int]:
     return {item.domain: item.version for item in read_skeleton(graph.source.path).opset_import}
 
 
-def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
-    """The ModelProto of a strip, with its constants as initializers. Raises UnsupportedError if an input or output is
-    not a tensor of an element type that ONNX has, or if ONNX's checker refuses the model."""
+def shard_model(part: Graph, opsets: dict[str, int]) -> bytes:
+    """The serialised model of a strip, with its constants as initializers. Raises UnsupportedError if an input or
+    output is not a tensor of an element type that ONNX has, or if ONNX's checker refuses the model."""
     from onnx import helper, numpy_helper
 
     from downset.formats.onnx.inference import check_model
@@ -82,10 +82,11 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> Any:
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8, producer_name="downset")
-    against = check_model(model)
+    data = bytes(model.SerializeToString(deterministic=True))
+    against = check_model(data)
     if against:
         raise UnsupportedError(f"{part.name} is not valid ONNX: {against}")
-    return model
+    return data
 
 
 def _old_slice(part: Graph, op: Op) -> Op:

@@ -206,7 +206,7 @@ def _write(folder: Path, graph: Graph, blocks: Sequence[ShardBlock]) -> tuple[Sh
             if part is None:
                 continue
             safe = re.sub(r"[^\w.-]", "_", device)
-            data = shard_model(part.graph, opsets).SerializeToString(deterministic=True)
+            data = shard_model(part.graph, opsets)
             stem = f"stage{block.stage}_block{block.block}_{safe}_{hashlib.sha256(data).hexdigest()[:12]}"
             name = f"{stem}.onnx"
             if any(shard.file == name for shard in shards):  # device names that differ only in replaced characters
