@@ -127,7 +127,7 @@ class Denoiser(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From a grid of 32 x 32 to an image of 256 x 256, with attention on the grid."""
+    """A decoder of a grid of 32 x 32 to an image of 256 x 256, with attention on the grid."""
 
     def __init__(self, channels: int = 16) -> None:
         super().__init__()

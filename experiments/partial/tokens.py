@@ -3,9 +3,10 @@ Runtime.
 
     python -m experiments.partial.tokens [--quick] [--seconds SECONDS]
 
-Each row is one call of `fit` with at most `STRIPS` strips of a segment. Nothing is computed twice in the transformer and
-the UNet; the decoder computes what it does not keep from the statistics of its normalisations to their values. Peaks are of the plan's arena; what is held and the time are measured in ONNX Runtime, the time as a
-ratio to the original by default, with the ends of its interval.
+Each row is one call of `fit` with at most `STRIPS` strips of a segment. Nothing is computed twice in the transformer
+and the UNet; the decoder computes again what it does not keep from the statistics of its normalisations to their
+values. Peaks are of the plan's arena; what is held and the time are measured in ONNX Runtime, the time as a ratio to
+the original by default, with the ends of its interval.
 """
 
 from __future__ import annotations
