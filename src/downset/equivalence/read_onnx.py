@@ -166,7 +166,8 @@ class _OnnxNetworkReader:
         nodes = [self._node(node, out, scope) for node, out in zip(graph.node, results_of, strict=True)]
         outputs = tuple(scope[value.name if is_graph else value] for value in graph.output)
         # ONNX Runtime leaves the types of values that its optimisation removed; types of no value say nothing.
-        types = {name: stated for name, stated in types.items() if scope.get(name, ABSENT) != ABSENT}
+        if is_graph:
+            types = {name: stated for name, stated in types.items() if scope.get(name, ABSENT) != ABSENT}
         return Body(label, tuple(inputs), outputs, tuple(nodes), *self._settings(graph, scope, types))
 
     def _types(self, graph: Any, is_graph: bool) -> dict[str, tuple[Hashable, ...]]:
