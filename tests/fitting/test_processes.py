@@ -20,7 +20,7 @@ import downset as ds
 from downset.errors import LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions
-from downset.fitting.processes import LEAST_GAIN, Attempt, fastest_within, smallest
+from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.verdict import check_process
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.reports.fit_document import fit_document
@@ -182,7 +182,7 @@ def test_what_ships_is_never_above_the_best_by_hand(fitted):
     assert shipped.peak_bytes <= 1.02 * by_hand.peak_bytes
     assert shipped.cpu_s <= process.slower * default.cpu_s * 1.2, "the median of ratios of rounds keeps to the limit"
     assert process.shipped.file_bytes <= process.larger * process.default.file_bytes
-    assert result.shipped == "mapped"
+    assert result.shipped in ("mapped", "optimised, mapped"), "both hold the same operators here"
     assert shipped.rest_anonymous_bytes < default.rest_anonymous_bytes / 4
     document = fit_document(result)
     assert document.verdict.headline.startswith("Process at the peak")

@@ -20,7 +20,7 @@ from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_op
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
-from downset.fitting.processes import capped, choose_by_process
+from downset.fitting.processes import capped, choose_by_process, in_file_order, race_of
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_process, check_ram
@@ -175,9 +175,11 @@ def _check_states(states: States) -> None:
 
 def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
+    race = race_of(job, original.file)
+    job = job if race is None else in_file_order(job)
     others = list_candidates(job, original, planned)
     candidates = candidates_of(job, planned, measure_all(job, original, others))
-    choice = capped(job, choose_by_process(job, original.graph, candidates))
+    choice = capped(job, choose_by_process(job, original.graph, candidates, race))
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)
