@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from downset.errors import InvalidPlan, LimitReached
+from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
@@ -118,7 +118,7 @@ def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
         try:
             outputs = _outputs(job, candidates, best)
             break
-        except (InvalidPlan, LimitReached) as error:
+        except DownsetError as error:  # the original is not compared
             job.notes.add(Message(f"not the {best.file.label} file: ", error.message))
             race.refuse(best)
     rows = {(one.file.name, one.file.settings.name): one.row() for one in [*race.measured, *timed] if one.file.settings}

@@ -94,7 +94,7 @@ def at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Compa
         return comparison
     executed, settings = _executed(chosen), chosen.settings or DEFAULT
     held = HeldFile.of(chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites)
-    sizes = held_at_other_sizes(job, load(executed, shapes=job.options.shapes), held)
+    sizes = held_at_other_sizes(job, load(job.path, shapes=job.options.shapes), held)  # for its inputs
     if not sizes:
         if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
             raise InvalidPlan("rows are cut at the given sizes, and the original runs at no others that were tried")
