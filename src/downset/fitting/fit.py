@@ -45,7 +45,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     output: str | os.PathLike[str] | None = None,
     target: TargetName | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | range] | None = None,
     ram_bytes: int | None = None,
     arena_bytes: int | None = None,
     one_file: bool = False,
@@ -73,7 +73,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
 
     `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite (litert where
     TFLite Micro refuses the file and LiteRT runs it), ort for .onnx and torch for .pt2. `shapes`: of inputs, by name;
-    `dims`: sizes that the file leaves open, as `load` takes them. `time_limit_s`: seconds that all searches share;
+    `dims`: sizes that the file leaves open, as `load` takes them; of a range the largest is planned, and the file is
+    compared and measured at others. `time_limit_s`: seconds that all searches share;
     reading, runs in the runtime and proofs take more. Notes say what was not searched for want of time. `work_limit`:
     states of each search, or choices of strips. Where only it limits the search (`time_limit_s=math.inf`), the plans do
     not depend on the load. `seed`: of random choices.
