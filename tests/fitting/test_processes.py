@@ -114,6 +114,19 @@ def test_growth_is_that_of_a_process_that_shares_no_code(tmp_path):
     assert mapped.rest_anonymous_bytes < WEIGHTS / 2 < WEIGHTS < mapped.rest_bytes, "weights are mapped, not anonymous"
 
 
+@LINUX
+@pytest.mark.own_processes("measures")
+def test_what_a_fork_shares_with_its_parent_does_not_count(tmp_path):
+    """A network so small that the library is all that grows: code that was imported before is no part of it."""
+    path = odd_model(tmp_path / "m.onnx")
+    (readings,) = process_growths([(path, DEFAULT)], rounds=3)
+    code = ALONE.replace("standard_normal((4, 2048))", "standard_normal((1, 2))")
+    command = [sys.executable, "-c", code, str(path), "ORT_ENABLE_ALL"]
+    done = [subprocess.run(command, capture_output=True, text=True, check=True, timeout=120) for _ in range(3)]
+    rest = min(int(one.stdout.split()[0]) for one in done)
+    assert abs(min(one.rest_bytes for one in readings) - rest) < 125_000
+
+
 def places(path):
     """(tensor, start, bytes, whether packed) of everything that lies beside a model."""
     for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:
