@@ -263,6 +263,7 @@ def test_layouts_of_another_processor_are_refused_in_one_line(tmp_path, monkeypa
         ds.ort_session(path)
 
 
+@pytest.mark.own_processes("measures")
 def test_a_small_network_ships_by_its_arena(tmp_path):
     """Nothing that is done with it changes the process by 3 %."""
     result = ds.fit(branchy_model(tmp_path / "m.onnx"), time_limit_s=1)
