@@ -186,6 +186,7 @@ def _figures(path: str, fields: Any, feeds: Mapping[str, Any], timed: bool, sett
 
     _map_code()
     settings, library = msgspec.convert(fields, SessionSettings), quiet_library()
+    _give_back()
     _forget_peak()
     before = _resident()
     session = open_session(library, path, settings)
@@ -200,6 +201,13 @@ def _figures(path: str, fields: Any, feeds: Mapping[str, Any], timed: bool, sett
     rest = ran["VmRSS"] - before["VmRSS"], ran["RssAnon"] - before["RssAnon"]
     sizes = [max(peak, 0), max(anonymous, 0), before["RssAnon"], *(max(nbytes, 0) for nbytes in rest)]
     return [*sizes, _run_s(session, feeds, timed)]
+
+
+def _give_back() -> None:
+    """Give back the heap that is free, of which a fork has its parent's: a session that uses it would not grow. Only
+    glibc has this."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _map_code() -> None:
