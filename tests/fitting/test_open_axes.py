@@ -9,9 +9,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import downset as ds
+from downset.commands.options import parse_dims
+from downset.commands.wording import command_named, worded
+from downset.errors import UsageError
 from downset.fitting.planning import sizes_first
 from downset.formats.onnx.open_axes import open_axes, other_shapes, resized
 from downset.formats.onnx.write import export_onnx
+from downset.messages import Message, Setting
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
 from downset.results.sessions import FILE_ORDER
@@ -245,3 +249,52 @@ def test_onnx_runtime_runs_the_order_of_the_file_also_where_sizes_are_read(tmp_p
         assert ran[1]
         moved += not ran[0]
     assert moved
+
+
+def test_a_range_is_planned_for_its_largest_and_measured_within(tmp_path):
+    """Every point of the curve is what a session has in use that is opened for it."""
+    path, _ = transformer(tmp_path / "m.onnx", 3)
+    result = ds.fit(path, output=tmp_path / "f.onnx", dims={"tokens": range(2, 33)}, time_limit_s=1)
+    fixed = ds.fit(path, dims={"tokens": 32}, time_limit_s=1)
+    assert result.peak.before == fixed.peak.before, "planned for the largest"
+    (growth,) = result.growth
+    assert (growth.name, growth.size, growth.other_size) == ("tokens", 32, 2)
+    assert [size for size, _ in growth.curve] == [2, 9, 17, 24, 32]
+    for size, nbytes in growth.curve:
+        shapes = {"x": (1, size, result.graph.tensors[result.graph.inputs[0]].shape[2])}
+        (taken,) = ort.measure_sessions(tmp_path / "f.onnx", [result.session], shapes=shapes)
+        assert taken.peak_bytes == nbytes, size
+    assert result.outputs.other_sizes == () or "tokens = 2" in result.outputs.other_sizes[0]
+    assert "at tokens = 17" in fit_document(result).verdict.detail
+    (row,) = json_of(fit_document(result))["growth"]
+    assert [tuple(point) for point in row["curve"]] == list(growth.curve)
+
+
+def test_a_file_that_is_wrong_at_the_least_size_of_a_range_does_not_ship(tmp_path, monkeypatch):
+    path, shapes = transformer(tmp_path / "m.onnx", 0)
+    fold = ort.optimise_offline
+    monkeypatch.setattr(targets.ort, "optimise_offline", lambda path, output: fold(path, output, shapes=shapes))
+    tokens = shapes["x"][1]
+    result = ds.fit(path, dims={"tokens": range(tokens - 3, tokens + 1)}, time_limit_s=1)
+    assert result.shipped == "original"
+    assert [note for note in result.notes if f"with batch = 1, tokens = {tokens - 3}" in note]
+
+
+@pytest.mark.parametrize("wrong", [range(4, 4), range(5, 6), range(4), range(8, 2), range(1, 9, 2)])
+def test_a_range_that_is_none_is_one_line(wrong, tmp_path):
+    path, _ = transformer(tmp_path / "m.onnx", 0)
+    with pytest.raises(UsageError, match="a range goes from a size above 0 to a larger one"):
+        ds.fit(path, dims={"tokens": wrong})
+    with pytest.raises(UsageError, match="a size is a whole number"):
+        ds.load(path, dims={"tokens": range(1, 9)})
+
+
+def test_the_command_line_takes_and_types_ranges():
+    assert parse_dims(["a=1..8", "b=3", "c=4..4"]) == {"a": range(1, 9), "b": 3, "c": 4}
+    command = worded(Message("", Setting("dims", {"a": range(1, 9), "b": 3})), command_named("fit"))
+    assert str(command).split() == ["--dim", "a=1..8", "--dim", "b=3"]
+    for wrong in ("a=8..1", "a=1..", "a=..4", "a=1..2..3", "a=0..3", "a=1...3"):
+        with pytest.raises(UsageError):
+            parse_dims([wrong])
+    with pytest.raises(UsageError, match=r"contradicts --dim a=1\.\.8"):
+        parse_dims(["a=1..8", "a=1..9"])

@@ -87,7 +87,8 @@ def size_options(command: _Command) -> _Command:
         metavar="NAME=64",
         callback=lambda _context, _option, items: parse_dims(items),
         help="Give a size that the file leaves open, by its name there or as 'x[2]' for axis 2 of input x; repeatable. "
-        "A batch is 1 unless it is given.",
+        "A batch is 1 unless it is given. fit also takes NAME=1..512: it plans for the largest, and compares and "
+        "measures at others.",
     )(command)
     return click.option(
         "--shape",
@@ -182,16 +183,21 @@ def parse_shapes(items: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def parse_dims(items: Iterable[str]) -> dict[str, int]:
-    """`height=320` (repeatable) -> {"height": 320}."""
-    dims: dict[str, int] = {}
+def parse_dims(items: Iterable[str]) -> dict[str, int | range]:
+    """`height=320` (repeatable) -> {"height": 320}, and `tokens=1..64` -> {"tokens": range(1, 65)}."""
+    dims: dict[str, int | range] = {}
+    texts: dict[str, str] = {}
     for item in items:
         name, separator, digits = item.rpartition("=")
-        size = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else 0
-        if not separator or not name or not 1 <= size < 1 << 48:
+        ends = [int(end) if end.isascii() and end.isdecimal() and len(end) < 20 else 0 for end in digits.split("..", 1)]
+        if not separator or not name or not all(1 <= size < 1 << 48 for size in ends):
             raise UsageError(f"--dim {item!r} is not NAME=64: a size is a whole number above 0 and below 2**48")
+        if ends[-1] < ends[0]:
+            raise UsageError(f"--dim {item!r}: a range goes from a size above 0 to a larger one")
+        size = ends[0] if len({*ends}) == 1 else range(ends[0], ends[1] + 1)
         if dims.setdefault(name, size) != size:
-            raise UsageError(f"--dim {item!r} contradicts --dim {name}={dims[name]}")
+            raise UsageError(f"--dim {item!r} contradicts --dim {name}={texts[name]}")
+        texts.setdefault(name, digits)
     return dims
 
 

@@ -120,7 +120,14 @@ def _typed(option: click.Option, value: object) -> str:
     if option.is_flag:
         return option.secondary_opts[0]
     if isinstance(value, Mapping):  # sizes by input, or by the name of an open one
-        sized = {key: size if isinstance(size, Sequence) else (size,) for key, size in value.items()}
+        sized = {
+            key: (f"{size[0]}..{size[-1]}",)
+            if isinstance(size, range)
+            else size
+            if isinstance(size, Sequence)
+            else (size,)
+            for key, size in value.items()
+        }
         values = [f"{key}={','.join(map(str, sizes))}" for key, sizes in sized.items()]
     else:
         values = [getattr(option.type, "word", str)(value)]

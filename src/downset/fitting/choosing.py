@@ -149,14 +149,13 @@ def stays_within(file: Candidate, limit_bytes: int, beside_bytes: int, narrowed:
     return taken_bytes(narrowed(file), beside_bytes) <= limit_bytes
 
 
-def choose(job: Job, candidates: Candidates, *, told_apart: bool = True) -> FileChoice:
+def choose(job: Job, candidates: Candidates) -> FileChoice:
     """The best file that keeps to the policy and computes the same, by proof or by runs. Sessions are timed a second
-    time, and one that is then known to be too slow does not ship. Without `told_apart` they are not timed again, and
-    the choice has no rows."""
+    time, and one that is then known to be too slow does not ship."""
     too_slow: set[str] = set()
     while True:
         attempt = replace(job, notes=Notes())
-        choice = _choice(attempt, candidates, too_slow, told_apart=told_apart)
+        choice = _choice(attempt, candidates, too_slow)
         latency = next((row.latency for row in choice.rows[::-1] if row.settings == choice.file.settings), None)
         if latency is None or candidates.trials.policy.standing(latency) != "above":
             job.notes.add(*attempt.notes)
@@ -164,13 +163,13 @@ def choose(job: Job, candidates: Candidates, *, told_apart: bool = True) -> File
         too_slow.add(choice.file.label)
 
 
-def _choice(job: Job, candidates: Candidates, too_slow: Collection[str], *, told_apart: bool) -> FileChoice:
+def _choice(job: Job, candidates: Candidates, too_slow: Collection[str]) -> FileChoice:
     """The best file that keeps to the policy and computes the same, other than those labelled as too slow. Neither the
     head nor the total may grow; of equals the first is chosen. With a memory limit the file is one whose memory is the
     same at every load, if there is one."""
     original, trials = candidates.original, candidates.trials
     considered = [item for item in candidates.files if item.label not in too_slow and not item.head_grew(original)]
-    if told_apart and original.latency is None:
+    if original.latency is None:
         considered = time(job, considered)
     left = considered
     if job.target.sessions is not None:
@@ -200,8 +199,8 @@ def _choice(job: Job, candidates: Candidates, too_slow: Collection[str], *, told
             "it"
         )
     note_differences(job, original, chosen, outputs)
-    rows, front = tell_apart(job, chosen, considered, candidates.narrowed) if told_apart else ((), ())
-    return FileChoice(trials.timed(chosen) if told_apart else chosen, outputs, rows, front)
+    rows, front = tell_apart(job, chosen, considered, candidates.narrowed)
+    return FileChoice(trials.timed(chosen), outputs, rows, front)
 
 
 def _same_at_every_load(candidates: list[Candidate]) -> list[Candidate]:

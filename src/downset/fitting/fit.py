@@ -20,7 +20,7 @@ from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_op
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
-from downset.fitting.processes import capped, choose_by_process
+from downset.fitting.processes import capped, choose_by_process, in_file_order, race_of
 from downset.fitting.shipping import ship
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_process, check_ram
@@ -45,7 +45,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     output: str | os.PathLike[str] | None = None,
     target: TargetName | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | range] | None = None,
     ram_bytes: int | None = None,
     arena_bytes: int | None = None,
     one_file: bool = False,
@@ -73,7 +73,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
 
     `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite (litert where
     TFLite Micro refuses the file and LiteRT runs it), ort for .onnx and torch for .pt2. `shapes`: of inputs, by name;
-    `dims`: sizes that the file leaves open, as `load` takes them. `time_limit_s`: seconds that all searches share;
+    `dims`: sizes that the file leaves open, as `load` takes them; of a range the largest is planned, and the file is
+    compared and measured at others. `time_limit_s`: seconds that all searches share;
     reading, runs in the runtime and proofs take more. Notes say what was not searched for want of time. `work_limit`:
     states of each search, or choices of strips. Where only it limits the search (`time_limit_s=math.inf`), the plans do
     not depend on the load. `seed`: of random choices.
@@ -175,9 +176,11 @@ def _check_states(states: States) -> None:
 
 def _fitted(job: Job, original: Original, states: States) -> Fit:
     planned = plan(job, original.graph)
+    race = race_of(job, original.file)
+    job = job if race is None else in_file_order(job)
     others = list_candidates(job, original, planned)
     candidates = candidates_of(job, planned, measure_all(job, original, others))
-    choice = capped(job, choose_by_process(job, original.graph, candidates))
+    choice = capped(job, choose_by_process(job, original.graph, candidates, race))
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from downset.budget import INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
+from downset.fitting.ranges import SizeRanges
 from downset.formats.reading import refused
 from downset.messages import Call, Message, Setting
 from downset.process.whole_files import check_output
@@ -47,7 +48,7 @@ class FitOptions:
     output: FilePath | None = None
     target: TargetName | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
-    dims: Mapping[str, int] | None = None
+    dims: Mapping[str, int | range] | None = None
     ram_bytes: int | None = None
     arena_bytes: int | None = None
     one_file: bool = False
@@ -163,7 +164,7 @@ class SearchTime:
 class Job:
     """A network that is fitted to a target. `path`: its file, which is the model or its int8 form. `scratch`: the
     folder in which candidates are written. `notes`: those of the result, which each phase adds to. `search_time`: that
-    of all its searches."""
+    of all its searches. `ranges`: the sizes that are given as ranges; the options hold the largest of each."""
 
     path: Path
     target: Target
@@ -172,6 +173,7 @@ class Job:
     listener: Listener = Listener()
     notes: Notes = field(default_factory=Notes)
     search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
+    ranges: SizeRanges | None = None
 
     def budget(self, seconds: float) -> Budget:
         """The budget of one search: at most so many of the seconds that are left."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
-from downset.fitting.choosing import Candidates, FileChoice
+from downset.fitting.choosing import Candidates
 from downset.fitting.job import Job
 from downset.formats.onnx.mapped import has_packed
 from downset.formats.reading import load
@@ -23,7 +23,7 @@ from downset.messages import Message
 from downset.results.comparisons import Comparison, Proof
 from downset.results.processes import ProcessorBound
 from downset.results.sessions import DEFAULT, FILE_ORDER, MAPPED, SessionSettings
-from downset.runtimes.feeds import made_feeds
+from downset.runtimes.feeds import Feeds, made_feeds
 from downset.runtimes.ort_forms import (
     Level,
     bound_to,
@@ -33,8 +33,10 @@ from downset.runtimes.ort_forms import (
     write_typed,
 )
 
-__all__ = ["MadeForm", "forms_of", "same_outputs"]
+__all__ = ["MadeForm", "SameOutputs", "forms_of"]
 
+_Bits = list[tuple[str, tuple[int, ...], bytes]]
+"""Of the outputs of a run: element type, shape and bytes."""
 _ORDER_SHARE = 0.2
 """The share of the time limit that planning the order of a form may take."""
 
@@ -61,11 +63,11 @@ class MadeForm:
         return Candidate(name, self.path, nbytes, self.plan, settings=settings, mapped=True, bound=self.bound)
 
 
-def forms_of(job: Job, candidates: Candidates, choice: FileChoice) -> Iterator[MadeForm]:
-    """The forms of the original, and of the file that was chosen or of the optimised one. A form that cannot be made is
-    left out, with a note."""
+def forms_of(job: Job, candidates: Candidates, least: Candidate) -> Iterator[MadeForm]:
+    """The forms of the original, and of the file with the fewest bytes in use or of the optimised one. A form that
+    cannot be made is left out, with a note."""
     optimised = next((file for file in candidates.files if file.name == "optimised"), None)
-    source = optimised if choice.file.name == "original" else choice.file
+    source = optimised if least.name == "original" else least
     for level, file in (("all", candidates.original), ("none", source)):
         if file is None:
             continue
@@ -117,29 +119,38 @@ def _outputs_of(plan: PlannedGraph) -> list[str]:
     return [graph.tensors[next(tensors)].name for tensors in first]
 
 
-def same_outputs(job: Job, graph: Graph, form: MadeForm) -> Comparison | None:
-    """The comparison of a form with what it was made from, bit for bit, on several inputs: with the original as ONNX
-    Runtime runs it by default, or with the file that was chosen. None, with a note, where outputs differ."""
-    settings = form.settings[0]
-    try:
-        feeds = made_feeds(graph, seed=job.options.seed)
-        expected = form_outputs(form.source.path, DEFAULT if form.level == "all" else FILE_ORDER, feeds)
-        computed = form_outputs(form.path, settings, feeds)
-    except UnsupportedError as error:
-        job.notes.add(Message(f"not the {form.opened(settings).label} form: ", error.message))
-        return None
-    if _bits(expected) != _bits(computed):
-        job.notes.add(f"not the {form.opened(settings).label} form: not equal bit for bit to what it was made from")
-        return None
-    return Comparison(
-        True,
-        0.0,
-        "ort",
-        proof=Proof(True, optimised=True),
-        runs=len(feeds),
-        varies=any(run != _bits(computed)[0] for run in _bits(computed)[1:]),
-    )
+class SameOutputs:
+    """Compares forms with what they were made from, bit for bit, on several inputs: with the original as ONNX Runtime
+    runs it by default, or with the file that was chosen. What forms were made from runs once."""
+
+    def __init__(self, job: Job, graph: Graph) -> None:
+        self._job, self._graph = job, graph
+        self._feeds: Feeds = []
+        self._expected: dict[Path, list[_Bits]] = {}
+
+    def of(self, form: MadeForm) -> Comparison | None:
+        """The comparison; None, with a note, where outputs differ."""
+        settings, notes = form.settings[0], self._job.notes
+        try:
+            self._feeds = self._feeds or made_feeds(self._graph, seed=self._job.options.seed)
+            expected = self._runs_of_source(form)
+            computed = _bits(form_outputs(form.path, settings, self._feeds))
+        except UnsupportedError as error:
+            notes.add(Message(f"not the {form.opened(settings).label} form: ", error.message))
+            return None
+        if expected != computed:
+            notes.add(f"not the {form.opened(settings).label} form: not equal bit for bit to what it was made from")
+            return None
+        varies = any(run != computed[0] for run in computed[1:])
+        return Comparison(True, 0.0, "ort", proof=Proof(True, optimised=True), runs=len(self._feeds), varies=varies)
+
+    def _runs_of_source(self, form: MadeForm) -> list[_Bits]:
+        path = form.source.path
+        if path not in self._expected:
+            usual = DEFAULT if form.level == "all" else FILE_ORDER
+            self._expected[path] = _bits(form_outputs(path, usual, self._feeds))
+        return self._expected[path]
 
 
-def _bits(runs: Sequence[Sequence[Any]]) -> list[list[tuple[str, tuple[int, ...], bytes]]]:
+def _bits(runs: Sequence[Sequence[Any]]) -> list[_Bits]:
     return [[(str(each.dtype), each.shape, each.tobytes()) for each in run] for run in runs]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
+from downset.fitting.ranges import SizeRanges
 from downset.formats.onnx.open_axes import open_axes, other_shapes
 from downset.graph.core import Graph
 from downset.messages import Message
@@ -32,8 +33,8 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile) -> tuple[str, ..
     if not axes:
         return ()
     told = []
-    for larger in (False, True):
-        shapes = _first_that_runs(job, graph, other_shapes(axes, job.options.shapes or {}, larger=larger))
+    for tried in _others(job, axes):
+        shapes = _first_that_runs(job, graph, tried)
         if shapes is None:
             continue
         sizes = _listed(axes, shapes)
@@ -49,12 +50,22 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile) -> tuple[str, ..
     return tuple(told)
 
 
+def _others(job: Job, axes: Sequence[OpenAxis]) -> list[Iterable[Shapes]]:
+    """By size at which a file is held to the original: the shapes that are tried for it. These are smaller and larger
+    ones; with ranges the least of these, and those in the middle, since the largest are planned."""
+    if job.ranges is not None:
+        return [[job.ranges.shapes_at(sizes)] for sizes in job.ranges.between()]
+    return [other_shapes(axes, job.options.shapes or {}, larger=larger) for larger in (False, True)]
+
+
 def growth_by_axis(job: Job, graph: Graph, chosen: Candidate) -> tuple[AxisGrowth, ...]:
     """How the bytes in use grow with each open axis alone, as far as the original runs at a larger size of it."""
     sessions = job.target.sessions
     if sessions is None or chosen.measured is None or chosen.settings is None:
         return ()
     axes, grown = axes_of(job), []
+    if job.ranges is not None:
+        return tuple(filter(None, (_curve(job, job.ranges, name, chosen) for name in job.ranges.ranges)))
     if axes:
         job.listener.progress("measuring at other sizes of the open axes")
     for axis in axes[:_AXES]:
@@ -71,6 +82,27 @@ def growth_by_axis(job: Job, graph: Graph, chosen: Candidate) -> tuple[AxisGrowt
         in_use = (chosen.measured["in_use_bytes"], taken.nbytes["in_use_bytes"])
         grown.append(AxisGrowth(axis.name, axis.size, in_use[0], shapes[name][place], in_use[1]))
     return tuple(grown)
+
+
+def _curve(job: Job, ranges: SizeRanges, name: str, chosen: Candidate) -> AxisGrowth | None:
+    """The bytes in use at sizes of a range, the others as planned; None, with a note, where a run failed."""
+    assert job.target.sessions is not None
+    assert chosen.measured is not None
+    job.listener.progress(f"measuring at other sizes of {name}")
+    points = []
+    for size in ranges.curve(name):
+        try:
+            (taken,) = job.target.sessions.measure(
+                chosen.path, [chosen.settings], shapes=ranges.shapes_at({name: size}), seed=job.options.seed
+            )
+        except DownsetError as error:
+            job.notes.add(Message(f"bytes at {name} = {size} not measured: ", error.message))
+            continue
+        points.append((size, taken.nbytes["in_use_bytes"]))
+    if not points:
+        return None
+    largest = (ranges.ranges[name][-1], chosen.measured["in_use_bytes"])
+    return AxisGrowth(name, *largest, *points[0], (*points, largest))
 
 
 def axes_of(job: Job) -> tuple[OpenAxis, ...]:

@@ -11,6 +11,7 @@ from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original, arena_as_placed
 from downset.fitting.job import FitOptions, Job, Listener, Notes, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
+from downset.fitting.ranges import split_ranges
 from downset.fitting.verdict import early_verdict
 from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
 from downset.formats.onnx.read import without_defaults
@@ -33,9 +34,11 @@ __all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
 def start(options: FitOptions, target: Target, scratch: Path, listener: Listener) -> Job:
     """The job, with the int8 form of the model where that is to be fitted."""
     searches = SearchTime(options.time_limit_s)
-    sizes = known_sizes(options.model, shapes=options.shapes, dims=options.dims)
+    ranges = split_ranges(options.model, options.shapes, options.dims or {})
+    dims = options.dims if ranges is None else ranges.largest
+    sizes = known_sizes(options.model, shapes=options.shapes, dims=dims)  # type: ignore[arg-type]
     options = replace(options, shapes=sizes.shapes)
-    job = Job(Path(options.model), target, options, scratch, listener, search_time=searches)
+    job = Job(Path(options.model), target, options, scratch, listener, search_time=searches, ranges=ranges)
     job.notes.add(*filter(None, [sizes.note]))
     if not options.int8:
         return job

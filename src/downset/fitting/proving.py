@@ -16,17 +16,17 @@ from downset.messages import Message, joined
 from downset.reports.comparisons import difference
 from downset.results.comparisons import Comparison, Proof
 from downset.results.fit import Fit, LoadsHeld
-from downset.results.sessions import DEFAULT, FILE_ORDER
+from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.runtimes import ort
 from downset.runtimes.compare import Opened, RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
 from downset.runtimes.rounding import HeldFile
 
-__all__ = ["PROCESSES", "at_other_sizes", "compare", "note_differences", "run_program"]
+__all__ = ["at_other_sizes", "compare", "note_differences", "processes_of_program", "run_program"]
 
-PROCESSES = 5
-"""Fresh processes in which the written program is run."""
+_PROCESSES = {True: 3, False: 5}
+"""Fresh processes in which the written program is run, by whether its session follows the order of the file."""
 
 
 def compare(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
@@ -94,7 +94,7 @@ def at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Compa
         return comparison
     executed, settings = _executed(chosen), chosen.settings or DEFAULT
     held = HeldFile.of(chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites)
-    sizes = held_at_other_sizes(job, load(executed, shapes=job.options.shapes), held)
+    sizes = held_at_other_sizes(job, load(job.path, shapes=job.options.shapes), held)  # for its inputs
     if not sizes:
         if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
             raise InvalidPlan("rows are cut at the given sizes, and the original runs at no others that were tried")
@@ -132,6 +132,11 @@ def note_differences(job: Job, original: Candidate, chosen: Candidate, outputs: 
         )
 
 
+def processes_of_program(settings: SessionSettings) -> int:
+    """The number of fresh processes in which the written program is run."""
+    return _PROCESSES[settings.follows_file]
+
+
 def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
     """The result with what the program that opens the chosen file holds in fresh processes. If one of them held more
     than was measured, that is what the file takes, and it does not hold at every load. Nothing is run for targets
@@ -142,14 +147,14 @@ def run_program(job: Job, chosen: Candidate, result: Fit) -> Fit:
     program = job.scratch / "opened.py"
     program.write_text(program_code(job, chosen, result, (chosen.path, program)))
     try:
-        printed = ort.program_bytes(program, PROCESSES)
+        printed = ort.program_bytes(program, processes_of_program(chosen.settings))
     except DownsetError as error:
         job.notes.add(Message("the program that opens the file did not run: ", error.message))
         return result
     most_in_use = max(in_use for in_use, _ in printed)
     held_bytes = [measured.after, *(nbytes for _, nbytes in printed)]
     most = max(held_bytes)
-    loads = LoadsHeld(PROCESSES, min(held_bytes), most, chosen.settings.follows_file and most == measured.after)
+    loads = LoadsHeld(len(printed), min(held_bytes), most, chosen.settings.follows_file and most == measured.after)
     rows = tuple(
         replace(row, in_use_bytes=max(row.in_use_bytes, most_in_use), held_bytes=max(held_bytes))
         if (row.file, row.settings) == (chosen.name, chosen.settings)

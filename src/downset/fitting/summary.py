@@ -16,7 +16,7 @@ from downset.fitting.measuring import growth
 from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.other_sizes import axes_of, growth_by_axis
 from downset.fitting.planning import Planned, strip_limits
-from downset.fitting.proving import PROCESSES, run_program
+from downset.fitting.proving import processes_of_program, run_program
 from downset.fitting.strips import note_arithmetic, search_strips
 from downset.fitting.trials import disk_bytes, in_strips
 from downset.fitting.verdict import running_bodies
@@ -102,7 +102,8 @@ def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileCho
     result = _with_processes(job, candidates, choice, result)
     result = _with_offer(job, candidates, result)
     if result.session is not None:
-        job.listener.progress(f"running the program that opens it in {PROCESSES} processes")
+        count = processes_of_program(result.session)
+        job.listener.progress(f"running the program that opens it in {count} processes")
         result = run_program(job, choice.file, result)
     result = replace(result, growth=growth_by_axis(job, planned.best.graph, choice.file))
     return replace(result, notes=tuple(job.notes))

@@ -79,11 +79,11 @@ class Trials:
 
     def standing(self, file: Candidate) -> Standing:
         """Where the candidate stands to the limit of time."""
-        if file.path == self.original.path and file.settings == self.original.settings:
+        if self.policy.slower is None or (file.path == self.original.path and file.settings == self.original.settings):
             return "within"
         latency = self.timed(file).latency
         if latency is None:  # it computes as much as the original; what strips take is known only by a run
-            return "near" if in_strips(file) and self.policy.slower is not None else "within"
+            return "near" if in_strips(file) else "within"
         standing = self.policy.standing(latency)
         return "within" if standing == "near" and self.same_work(file) else standing
 

@@ -399,7 +399,8 @@ def _data(fit: Fit) -> dict[str, Any]:
         "outputs": comparison_data(fit.outputs),
         "open_axes": [named(axis, "name", "size") for axis in fit.open_axes],
         "growth": [
-            named(one, "name", "size", "in_use_bytes", "other_size", "other_bytes", "bytes_each") for one in fit.growth
+            named(one, "name", "size", "in_use_bytes", "other_size", "other_bytes", "bytes_each", "curve")
+            for one in fit.growth
         ],
         "rewrites": [named(rewrite, "name", "kind", "bytes_gained", "readers") for rewrite in fit.rewrites],
         **named(fit, "session_path", "output_path", "notes"),

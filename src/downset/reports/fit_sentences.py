@@ -211,6 +211,12 @@ def growth_line(result: Fit) -> str:
     """How the bytes in use grow with each open axis; "" where that was not measured."""
     if not result.growth:
         return ""
+    if any(one.curve for one in result.growth):
+        curves = (
+            ", ".join(f"{format_size(nbytes)} at {one.name} = {size}" for size, nbytes in one.curve)
+            for one in result.growth
+        )
+        return f"Bytes in use: {'; '.join(curves)}"
     each = [f"{format_size(one.bytes_each)} for each {one.name}" for one in result.growth]
     to = ", ".join(f"{one.name} = {one.other_size}" for one in result.growth)
     first = result.growth[0]

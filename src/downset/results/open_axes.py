@@ -20,13 +20,15 @@ class OpenAxis:
 @dataclass(frozen=True, slots=True)
 class AxisGrowth:
     """The most bytes in use in the arena of the shipped file's session, at the planned size of one open axis and at
-    another size of it, the other axes as planned."""
+    another size of it, the other axes as planned. `curve`: (size, bytes) at sizes of an axis that was given as a range,
+    of which the largest is planned; empty for another axis."""
 
     name: str
     size: int
     in_use_bytes: int
     other_size: int
     other_bytes: int
+    curve: tuple[tuple[int, int], ...] = ()
 
     @property
     def bytes_each(self) -> float:

@@ -14,6 +14,7 @@ __all__ = [
     "FILE_ORDER",
     "FITTED",
     "MAPPED",
+    "ONE_REGION",
     "TRIMMED",
     "Latency",
     "SessionSettings",
@@ -160,7 +161,6 @@ _ARENA_OFF: Mapping[str, Value] = {**_ONE_THREAD, "enable_cpu_mem_arena": False,
 BY_HAND = (
     replace(DEFAULT, name="by hand: mmap threshold", malloc=_MALLOC),
     SessionSettings("by hand: arena and pattern off", _ARENA_OFF),
-    SessionSettings("by hand: prepacking off", _ONE_THREAD, _PREPACKING_OFF),
     SessionSettings("by hand: arena, pattern and prepacking off", _ARENA_OFF, _PREPACKING_OFF),
     SessionSettings("by hand: prepacking off, mmap threshold", _ONE_THREAD, _PREPACKING_OFF, malloc=_MALLOC),
     SessionSettings("by hand: all off, mmap threshold", _ARENA_OFF, _PREPACKING_OFF, malloc=_MALLOC),
@@ -178,6 +178,10 @@ def _mapped(*, prepacking: bool, doubling: bool) -> SessionSettings:
 MAPPED = tuple(_mapped(prepacking=on, doubling=doubling) for on in (True, False) for doubling in (True, False))
 """The settings for files whose weights are mapped: the file's order, with packed weights or without, and regions of the
 arena that double or have the size that is asked for."""
+
+ONE_REGION = {settings.name: replace(settings, name=f"{settings.name}, one region") for settings in MAPPED[::2]}
+"""By the names of those that double: the same settings for an arena whose first region has the size in which a run
+fits. Tensors fill it without the gaps at the ends of several regions."""
 
 TRIMMED = (MAPPED[0], replace(_OPTIMISED, name="optimised, trimmed", malloc=_MALLOC))
 """`FITTED`, with the C library's allocator set to give back what is freed: for a model in one file."""

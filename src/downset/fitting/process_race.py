@@ -1,0 +1,262 @@
+"""Measures attempts in processes: all of them once, then those that decide in further rounds, and orders them by what
+they take. The fewest runs that decide are made: an attempt that the first reading rules out has no further one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from downset.errors import DownsetError
+from downset.fitting.candidates import Candidate
+from downset.fitting.job import Job
+from downset.fitting.mapped_forms import MadeForm
+from downset.formats.onnx.data_files import stored_bytes
+from downset.messages import Message
+from downset.results.comparisons import Comparison
+from downset.results.processes import ProcessGrowth, ProcessRow, middle_growth
+from downset.results.sessions import DEFAULT, ONE_REGION
+from downset.runtimes.ort_process import process_growths
+from downset.text import counted
+
+__all__ = ["LEAST_GAIN", "Attempt", "Race", "fastest_within", "measured_once", "smallest"]
+
+LEAST_GAIN = 0.03
+"""A file that gains a smaller share of the process than this over the original with settings does not ship."""
+_MORE_ROUNDS = 2
+"""Processes of an attempt that is timed, after the first one."""
+_RUNS_S, _RUNS_SHARE = 20.0, 2.0
+"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches."""
+_ALIKE = 0.01
+"""Peaks of two processes differ by chance by up to this share."""
+_HOPELESS = 1.12
+"""An attempt whose one reading is slower than the limit by this factor is not timed again."""
+_NEAR = 0.04
+"""A ratio that is this close to the limit is measured in further rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A candidate with its readings: a file and the settings with which it was opened. `form`: where the file is a form
+    that was made here, with the comparison of its `outputs` with what it was made from."""
+
+    file: Candidate
+    readings: tuple[ProcessGrowth, ...] = ()
+    by_hand: bool = False
+    form: MadeForm | None = None
+    outputs: Comparison | None = None
+
+    @property
+    def is_original(self) -> bool:
+        return self.file.name == "original"
+
+    @property
+    def origin(self) -> Candidate:
+        """The candidate whose outputs are compared with the original's."""
+        return self.form.source if self.form is not None and self.form.level != "all" else self.file
+
+    @property
+    def growth(self) -> ProcessGrowth:
+        return middle_growth(self.readings)
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.growth.peak_bytes
+
+    def row(self) -> ProcessRow:
+        assert self.file.settings is not None
+        return ProcessRow(
+            self.file.name, self.file.settings, self.growth, stored_bytes(self.file.path), by_hand=self.by_hand
+        )
+
+
+def measured_once(job: Job, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
+    """The attempts with readings of so many rounds more; without any where a process failed."""
+    sessions = [(one.file.path, one.file.settings or DEFAULT) for one in tried]
+    try:
+        grown = process_growths(sessions, shapes=job.options.shapes, seed=job.options.seed, rounds=rounds)
+    except DownsetError as error:
+        job.notes.add(Message("processes were not measured: ", error.message))
+        return [replace(one, readings=()) for one in tried]
+    return [
+        replace(one, readings=(*one.readings, *readings) if readings else ())
+        for one, readings in zip(tried, grown, strict=True)
+    ]
+
+
+class Race:
+    """The attempts of a fit, measured in processes. `default`: the original by default, with its one reading, whose
+    process took `each_s`."""
+
+    def __init__(self, job: Job, default: Attempt, each_s: float) -> None:
+        self._job, self._default, self._each_s = job, default, each_s
+        policy = job.options.policy(mapped=True)
+        if job.options.ram_bytes is not None and job.options.slower is None:
+            policy = replace(policy, slower=None)
+        self._policy, self._original_bytes = policy, stored_bytes(job.path)
+        self.measured = [default]
+        self._left: list[Attempt] = []
+        self._kept: list[Attempt] = []
+        self._took_s, self._opened = each_s, 1
+
+    @property
+    def slower(self) -> float:
+        return math.inf if self._policy.slower is None else self._policy.slower
+
+    @property
+    def larger(self) -> float:
+        return math.inf if self._policy.larger is None else self._policy.larger
+
+    @property
+    def note(self) -> str:
+        return f"{self._opened:,} processes of ONNX Runtime were measured, in {self._took_s:.0f} s"
+
+    def enter(self, tried: Sequence[Attempt]) -> None:
+        """Measure attempts once, the first ones as far as their share of time goes; the form of the least memory that
+        is fast enough also with the other ways in which an arena may take regions."""
+        most = int(max(_RUNS_S, _RUNS_SHARE * min(self._job.options.time_limit_s, 60.0)) / self._each_s)
+        tried = [one for one in tried if self._policy.keeps_size(self._original_bytes, stored_bytes(one.file.path))]
+        if len(tried) > most:
+            left_out = counted(len(tried) - most, "candidate")
+            self._job.notes.add(f"{left_out} were not opened in processes, for want of time")
+        self._add(self._measure(tried[:most]))
+        forms = sorted((one for one in self._left if one.form), key=lambda one: one.peak_bytes)
+        if forms:
+            self._add(self._measure(self._regions(forms[0])))
+
+    def _measure(self, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
+        if not tried:
+            return []
+        began = time.perf_counter()
+        measured = measured_once(self._job, tried, rounds)
+        self._took_s += time.perf_counter() - began
+        self._opened += rounds * len(tried)
+        return measured
+
+    def _add(self, measured: Iterable[Attempt]) -> None:
+        read = [one for one in measured if one.readings]
+        self.measured += read
+        hopeful = [one for one in read if _ratio(one, self._default) <= _HOPELESS * self.slower]
+        self._left = sorted([*self._left, *hopeful], key=lambda one: one.peak_bytes)
+
+    def _regions(self, one: Attempt) -> list[Attempt]:
+        """The same form with an arena that takes regions of the size asked for, and with one that first takes a region
+        in which a run fits."""
+        assert one.form is not None
+        sessions, options = self._job.target.sessions, self._job.options
+        assert sessions is not None
+        doubling, exact = one.form.settings
+        attempts = [replace(one, file=one.form.opened(exact), readings=())]
+        usual = ONE_REGION[doubling.name]
+        try:
+            settings, taken = sessions.narrow(one.file.path, usual, shapes=options.shapes, seed=options.seed)
+        except DownsetError as error:
+            self._job.notes.add(Message("the arena was not narrowed: ", error.message))
+            return attempts
+        if settings != usual:
+            attempts.append(replace(one, file=replace(one.form.opened(settings), measured=taken.nbytes), readings=()))
+        return attempts
+
+    def timed(self) -> list[Attempt]:
+        """The original by default and those of the others that keep to the limits: until a file and the original set by
+        hand are among them, or nothing is left that could ship or is the best by hand."""
+        while wanted := self._wanted():
+            self._left = [one for one in self._left if one not in wanted]
+            default, *others = self._measure([replace(self._default, readings=()), *wanted], _MORE_ROUNDS)
+            if not default.readings:
+                break
+            default = replace(default, readings=(*self._default.readings, *default.readings))
+            self._kept = self._kept or [default]
+            for one in others:
+                again = one if one.readings else None
+                if again and abs(_ratio(again, default) / self.slower - 1) < _NEAR:
+                    again = self._decided(again)
+                elif again and _ratio(again, default) > self.slower:
+                    again = None
+                self._kept += [again] if again else []
+        return self._kept or [self._default]
+
+    def _decided(self, one: Attempt) -> Attempt | None:
+        """The attempt, where further rounds say that it keeps to the limit of time."""
+        default, again = self._measure(
+            [replace(self._default, readings=()), replace(one, readings=())], 2 * _MORE_ROUNDS + 1
+        )
+        if not (default.readings and again.readings) or _ratio(again, default) > self.slower:
+            return None
+        return replace(one, readings=(*one.readings, *again.readings))
+
+    def _wanted(self) -> list[Attempt]:
+        """What is timed next: the file of the least memory, the best that is set by hand, and other settings of the
+        original where these may ship."""
+        files = [one for one in self._left if not one.is_original]
+        hand = [one for one in self._left if one.by_hand and one.peak_bytes < self._default.peak_bytes]
+        others = [one for one in self._left if one.is_original and not one.by_hand]
+        kept_files = [one for one in self._kept if not one.is_original and self._fits(one)]
+        wanted = [] if kept_files else self._first(files)
+        if not any(one.by_hand and self._fits(one) for one in self._kept[1:]):
+            wanted += self._first(hand)
+        if kept_files or not files:
+            least = min((one.peak_bytes for one in kept_files), default=math.inf)
+            wanted += [one for one in others if one.peak_bytes < least + LEAST_GAIN * self._default.peak_bytes][:1]
+        return wanted
+
+    def _first(self, tried: Sequence[Attempt]) -> list[Attempt]:
+        """The first of these, and another of about as much memory; with a memory limit, under which the fastest ships,
+        two."""
+        if self._job.options.ram_bytes is not None:
+            return list(tried[:2])
+        return [one for one in tried[:2] if one.peak_bytes <= (1 + _ALIKE) * tried[0].peak_bytes]
+
+    def _fits(self, one: Attempt) -> bool:
+        limit = self._job.options.ram_bytes
+        return limit is None or one.growth.most_bytes <= limit
+
+    def refuse(self, one: Attempt) -> None:
+        """Leave out a file, whatever its settings, and what was made from it."""
+        self._kept = [other for other in self._kept if other.origin.path != one.origin.path or other.is_original]
+        self._left = [other for other in self._left if other.origin.path != one.origin.path or other.is_original]
+
+
+def smallest(timed: Sequence[Attempt]) -> Attempt:
+    """The one by which the process grows least, of those that keep to the limits of time and bytes on disk. A file
+    gains enough where the peak, or at no higher peak what is anonymous, is less by `LEAST_GAIN` of the growth; else the
+    original ships, with the settings by which it grows least."""
+    originals = [one for one in timed if one.is_original]
+    original = _least(originals)
+    files = [one for one in timed if not one.is_original]
+    if not files:
+        return original
+    best = _least(files)
+    growth, less = original.growth, LEAST_GAIN * original.growth.peak_bytes
+    gained = growth.peak_bytes - best.growth.peak_bytes
+    anonymous = growth.peak_anonymous_bytes - best.growth.peak_anonymous_bytes
+    return best if gained >= less or (gained >= 0 and anonymous >= less) else original
+
+
+def fastest_within(timed: Sequence[Attempt], ram_bytes: int) -> Attempt:
+    """The fastest by which no process grew by more than the limit; where there is none, the one that grows least."""
+    fits = [one for one in timed if one.growth.most_bytes <= ram_bytes]
+    if fits:
+        return min(fits, key=lambda one: one.growth.cpu_s)
+    return min(timed, key=lambda one: one.growth.most_bytes)
+
+
+def _least(tried: Sequence[Attempt]) -> Attempt:
+    """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
+    those that have about as few, the fastest."""
+    lowest = min(one.growth.peak_bytes for one in tried)
+    near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + _ALIKE)]
+    fewest = min(one.growth.peak_anonymous_bytes for one in near)
+    alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + _ALIKE * lowest]
+    quickest = min(one.growth.cpu_s for one in alike)
+    quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
+    return min(quick, key=lambda one: (stored_bytes(one.file.path), one.growth.peak_bytes))
+
+
+def _ratio(one: Attempt, default: Attempt) -> float:
+    """The median over rounds of the processor time as a multiple of the default's in the same round."""
+    pairs = zip(one.readings, default.readings, strict=False)
+    return median(mine.cpu_s / usual.cpu_s for mine, usual in pairs)

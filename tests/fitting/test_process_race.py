@@ -1,0 +1,121 @@
+"""The race of processes against a brute force over what every attempt takes, and how many processes it opens."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from downset.errors import LoadError
+from downset.fitting import process_race, processes
+from downset.fitting.candidates import Candidate
+from downset.fitting.job import FitOptions, Notes
+from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, smallest
+from downset.results.comparisons import Comparison
+from downset.results.policy import LARGER_MAPPED, SLOWER
+from downset.results.processes import ProcessGrowth
+from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED
+
+ORIGINAL_BYTES = 100
+
+
+class Bench:
+    """Attempts with figures drawn from a seed, that are measured without any noise."""
+
+    def __init__(self, seed, folder, monkeypatch):
+        self.random, self.folder, self.opened = np.random.default_rng(seed), folder, 0
+        self.true = {}
+        monkeypatch.setattr(process_race, "measured_once", self.measured)
+        path = self.file("original", ORIGINAL_BYTES)
+        self.job = SimpleNamespace(options=FitOptions("m"), path=path, notes=Notes(), target=None, listener=None)
+        self.default = self.attempt("original", path, DEFAULT, by_hand=True)
+        self.others = [self.attempt("original", path, one, by_hand=True) for one in BY_HAND]
+        self.others.append(self.attempt("original", path, TRIMMED[1]))
+        for place, settings in enumerate(MAPPED):
+            nbytes = int(self.random.integers(50, 300))
+            self.others.append(self.attempt(f"file {place}", self.file(f"f{place}", nbytes), settings))
+
+    def file(self, name, nbytes):
+        path = self.folder / f"{name}.bin"
+        path.write_bytes(b"a" * nbytes)
+        return path
+
+    def attempt(self, name, path, settings, *, by_hand=False):
+        one = Attempt(Candidate(name, path, 0, settings=settings), by_hand=by_hand)
+        peak, cpu_s = int(self.random.integers(1000, 2000)), float(self.random.uniform(0.8, 1.5))
+        cpu_s = 1.0 if settings == DEFAULT else cpu_s
+        self.true[path, settings.name] = ProcessGrowth(peak, peak // 2, peak, peak // 2, cpu_s, most_bytes=peak)
+        return one
+
+    def of(self, one):
+        return self.true[one.file.path, one.file.settings.name]
+
+    def measured(self, job, tried, rounds=1):
+        del job
+        self.opened += rounds * len(tried)
+        return [replace(one, readings=(*one.readings, *[self.of(one)] * rounds)) for one in tried]
+
+    def race(self):
+        (default,) = self.measured(None, [self.default])
+        race = Race(self.job, default, 0.01)
+        race.enter(self.others)
+        return race
+
+    def keeps(self, one):
+        return self.of(one).cpu_s <= SLOWER and one.file.path.stat().st_size <= LARGER_MAPPED * ORIGINAL_BYTES
+
+
+@pytest.fixture(autouse=True)
+def sizes(monkeypatch):
+    monkeypatch.setattr(process_race, "stored_bytes", lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_ships_is_the_least_of_all_that_keeps_to_the_limits(seed, tmp_path, monkeypatch):
+    bench = Bench(seed, tmp_path, monkeypatch)
+    timed = bench.race().timed()
+    kept = [one for one in (bench.default, *bench.others) if bench.keeps(one)]
+    by_hand = min(bench.of(one).peak_bytes for one in kept if one.by_hand)
+    assert min(one.peak_bytes for one in timed if one.by_hand) == by_hand
+    files = [bench.of(one).peak_bytes for one in kept if not one.is_original]
+    originals = min(bench.of(one).peak_bytes for one in kept if one.is_original)
+    gained = files and originals - min(files) >= LEAST_GAIN * originals
+    assert smallest(timed).peak_bytes <= 1.01 * (min(files) if gained else originals)
+    assert smallest(timed).peak_bytes <= 1.02 * by_hand
+
+
+def test_an_attempt_that_one_reading_rules_out_has_no_other(tmp_path, monkeypatch):
+    """Each is opened once; two further rounds are run of the default and of what may ship or is the best by hand."""
+    bench = Bench(0, tmp_path, monkeypatch)
+    for key, growth in bench.true.items():
+        bench.true[key] = replace(growth, cpu_s=1.0)
+    race = bench.race()
+    once = 1 + sum(one.file.path.stat().st_size <= LARGER_MAPPED * ORIGINAL_BYTES for one in bench.others)
+    assert bench.opened == once
+    timed = race.timed()
+    assert {len(one.readings) for one in timed} == {3}
+    assert bench.opened == once + 2 * len(timed) <= once + 10
+    assert str(bench.opened) in race.note
+
+
+def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, monkeypatch):
+    bench = Bench(1, tmp_path, monkeypatch)
+    for (path, name), growth in bench.true.items():
+        peak = growth.peak_bytes // (1 if path == bench.job.path else 4)
+        bench.true[path, name] = replace(growth, cpu_s=1.0, peak_bytes=peak)
+    asked = []
+
+    def compared(job, original, file):
+        asked.append(file.name)
+        if file.name != "original" and len(asked) == 1:
+            raise LoadError("its sizes stay open")
+        return Comparison(True, 0.0, "ort")
+
+    monkeypatch.setattr(processes, "compare", compared)
+    monkeypatch.setattr(processes, "_with_arena", lambda job, file: file)
+    monkeypatch.setattr(processes, "_taken", lambda file, tried: tried)
+    monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
+    candidates = SimpleNamespace(original=bench.default.file)
+    choice = processes._chosen(bench.job, candidates, bench.race())
+    assert len(asked) == 2 and choice.file.name == asked[1] != asked[0]
+    assert any("its sizes stay open" in str(note) for note in bench.job.notes)
