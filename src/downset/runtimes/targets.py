@@ -75,7 +75,8 @@ class Target:
     `processes(files, shapes=, seed=)`: the growth of a new process by file and kernels, measured in addition to the
     arena; it decides nothing. `prepare(path, output, shapes)`: write the file that the runtime would execute instead of
     `path`, and return notes. `file_order`: a written file is run in its order, without the runtime's optimisation.
-    `offsets`: the runtime places tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does not depend on the order."""
+    `offsets`: the runtime places tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does
+    not depend on the order."""
 
     name: TargetName
     suffixes: tuple[str, ...]
