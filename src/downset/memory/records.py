@@ -6,13 +6,13 @@ The term is that of the memory-management paper (section 3). Intervals here are 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from numbers import Integral
 
 from downset.errors import UsageError
+from downset.memory.columns import MOST, int64s, live_pieces
 from downset.text import abridged, brief
 
 __all__ = ["Overlap", "Record", "align_up", "aligned", "check_records", "collisions", "faults"]
@@ -177,34 +177,15 @@ def _is_integer(value: object) -> bool:
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
-def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def collisions(
+    records: Sequence[Record], offsets: Sequence[int], *, most: int | None = None
+) -> list[tuple[int, int, int]]:
     """(step, one record, another): the step at which the second record becomes live on bytes that the first holds.
 
-    They come in the order of the steps, at least one for every record that becomes live on bytes in use. O(n log n)
-    comparisons: live records that do not collide are sorted by offset, so a new one is compared with its neighbours.
+    They come in the order of the steps, at least one for every record that becomes live on bytes in use, unless `most`
+    are enough. O(n log n). Raises UnsupportedError for numbers that 64 bits do not hold.
     """
-    events: list[tuple[int, int, int]] = []
-    for index, record in enumerate(records):
-        for low, high in record.active() if record.nbytes > 0 else ():
-            events += [(low, 1, index), (high, 0, index)]
-    events.sort()
-    live: list[tuple[int, int]] = []  # (offset, record)
-    apart = [True] * len(records)
-    for step, comes, index in events:
-        begin, end = offsets[index], offsets[index] + records[index].nbytes
-        if not comes:
-            if apart[index]:
-                del live[bisect_left(live, (begin, index))]
-            continue
-        position = bisect_left(live, (begin, index))
-        others = [live[position - 1][1]] if position else []
-        others += [live[position][1]] if position < len(live) else []
-        hit = [i for i in others if offsets[i] < end and begin < offsets[i] + records[i].nbytes]
-        apart[index] = not hit
-        if hit:
-            yield step, hit[0], index
-        else:
-            insort(live, (begin, index))
+    return live_pieces(records).collisions(int64s(offsets), MOST if most is None else most)
 
 
 def check_records(records: Iterable[Record]) -> tuple[Record, ...]:
