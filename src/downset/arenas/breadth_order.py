@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from downset.memory.columns import live_pieces
-from downset.memory.records import Record
+from downset.memory.records import Record, live_pieces
 
 __all__ = ["breadth_order"]
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 from numbers import Integral
 
 from downset.errors import InvalidPlan
-from downset.memory.columns import MOST
-from downset.memory.records import Overlap, Record, collisions
+from downset.memory.records import MOST, Overlap, Record, collisions
 from downset.results.plans import Arena, Evidence, SharedObjects
 from downset.text import brief
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from downset import native
 from downset.errors import UnsupportedError
-from downset.memory.columns import MOST
-from downset.memory.records import Record
+from downset.memory.records import MOST, Record
 
 if TYPE_CHECKING:
     from downset import _native
 
 __all__ = ["check_range", "native_records"]
+
 
 def check_range(records: Sequence[Record]) -> None:
     """Raise UnsupportedError where the sizes, alignments and offsets of the records add up to MOST or more, or their

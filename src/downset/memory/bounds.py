@@ -7,8 +7,7 @@ from math import gcd
 
 from downset import native
 from downset.errors import InfeasibleError
-from downset.memory.columns import live_pieces
-from downset.memory.records import Record
+from downset.memory.records import Record, live_pieces
 
 __all__ = ["breadth_bound", "breadths", "check_capacity", "objects_bound", "offsets_bound", "positional_maxima"]
 

@@ -12,7 +12,7 @@ __all__ = ["breadths", "collisions", "padded_breadth"]
 
 
 def breadths(records: Sequence[Record]) -> list[tuple[int, int]]:
-    """(step, bytes live from that step on) at every step where the sum changes, ascending. """
+    """(step, bytes live from that step on) at every step where the sum changes, ascending."""
     changes: dict[int, int] = {}
     for record in records:
         for low, high in record.active():

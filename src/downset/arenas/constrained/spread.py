@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from downset import native
 from downset.arenas.native_form import native_records
-from downset.memory.columns import MOST
-from downset.memory.records import Record
+from downset.memory.records import MOST, Record
 
 __all__ = ["spill", "split"]
 
