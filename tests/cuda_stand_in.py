@@ -32,7 +32,7 @@ class StandIn:
         self.spoilt = {}  # item -> tensors whose memory it may get
         self.allocated = self.most_allocated = 0
         self.garbage = 0  # bytes that nobody reaches, freed where a capture begins
-        self.replays = 0
+        self.replays = self.waits = self.pinned = 0
         outer = self
 
         class Stream:
@@ -54,6 +54,9 @@ class StandIn:
             def record(self, stream=None):
                 assert not (self.timed and outer.capturing), "a timed event in a capture"
                 self.item, self.at = outer.add(stream or outer.current), time.perf_counter()
+
+            def query(self):
+                return False
 
             def elapsed_time(self, end):
                 assert self.timed and end.timed, "these events take no times"
@@ -143,16 +146,29 @@ class StandIn:
         finally:
             self.current = before
 
+    def current_stream(self):
+        return self.current
+
+    def sleep(self, cycles):
+        assert cycles > 0
+
     def synchronize(self):
+        self.waits += 1
         assert self.capturing is None, "a capture must not synchronise"
 
 
 class _OnCpu(TorchFunctionMode):
-    """Tensors for cuda come to be on the CPU."""
+    """Tensors for cuda come to be on the CPU, and those for pinned memory, which are counted, in any."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.made = made
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.made.pinned += bool((kwargs or {}).get("pin_memory"))
         args = tuple("cpu" if isinstance(value, str) and value == "cuda" else value for value in args)
-        kwargs = {key: "cpu" if key == "device" and value == "cuda" else value for key, value in (kwargs or {}).items()}
+        kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
+        kwargs = {key: "cpu" if key == "device" and value == "cuda" else value for key, value in kwargs.items()}
         return function(*args, **kwargs)
 
 
@@ -171,8 +187,9 @@ def fused(image, weights, bias, stride, padding, dilation, groups):
 def standing_in(monkeypatch):
     """In the place of torch.cuda, for a test's time."""
     made = StandIn()
-    for name in ("Stream", "Event", "CUDAGraph", "graph", "stream", "synchronize"):
+    for name in ("Stream", "Event", "CUDAGraph", "graph", "stream", "synchronize", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, getattr(made, name))
+    monkeypatch.setattr(torch.cuda, "_sleep", made.sleep, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "stand-in")
     monkeypatch.setattr(torch, "cudnn_convolution_relu", fused)
@@ -197,5 +214,5 @@ def standing_in(monkeypatch):
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: made.allocated + made.garbage)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: made.most_allocated)
-    with _OnCpu():
+    with _OnCpu(made):
         yield made

@@ -96,9 +96,46 @@ def peers() -> list[str]:
     return lines(["network", "batch", *PEERS.values(), "fastest peer / downset", "which"], body)
 
 
+def on_a_gpu() -> list[str]:
+    """Ratios are of device seconds; those to the compiler are of end-to-end seconds, too."""
+    body = []
+    for row in load_rows("ios_gpu"):
+        timed = {name: timing for name, timing in row["timed"].items() if isinstance(timing, dict)}
+        medians = {one["name"]: one["p50_s"] for one in row["candidates"]}
+        chosen, other = timed["chosen"], timed.get("reduce-overhead")
+        by = chosen["device_ratio"]
+
+        def against(*names: str, medians: Mapping[str, float] = medians) -> str:
+            seconds = [medians[name] for name in names if name in medians]
+            return f"{medians['sequential'] / min(seconds):.2f}" if seconds else "same"
+
+        def compiler(key: str, chosen: Row = chosen, other: Row | None = other) -> str:
+            return "-" if other is None else f"{other[key]['p50'] / chosen[key]['p50']:.2f}x"
+
+        body.append(
+            [
+                TITLES.get(row["network"], row["network"].replace("_", " ")),
+                str(row["batch"]),
+                f"{1000 * timed['sequential']['device_s']['p50']:.3f}",
+                f"{1000 * chosen['device_s']['p50']:.3f}",
+                f"{by['median']:.2f}x ({by['low']:.2f} to {by['high']:.2f})",
+                row["chosen"],
+                against("greedy"),
+                against("parallel", "parallel, barriers"),
+                against("merge"),
+                against("both", "both, barriers"),
+                compiler("device_s"),
+                compiler("end_to_end_s"),
+            ]
+        )
+    head = ["network", "batch", "sequential, ms", "chosen, ms", "gain (95 %)", "which", "greedy", "parallel", "merge"]
+    return lines([*head, "both", "torch.compile / chosen, device", "end to end"], body)
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "stages": methods,
     "limits of stages": limits,
     "stages against sequential": against_sequential,
+    "stages on a GPU": on_a_gpu,
     "peers of stages": peers,
 }

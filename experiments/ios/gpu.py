@@ -1,13 +1,21 @@
-"""The four networks on CUDA: stages against the sequential graph of the same kernels, eager and torch.compile.
+"""Stages on CUDA: the paper's four networks and four of today, against sequence, eager and torch.compile.
 
-    python -m experiments.ios.gpu [--quick] [--networks A,B] [--dtype float16] [--batches 1,32] [--no-peers]
+    python -m experiments.ios.gpu [--quick] [--networks A,B] [--batches 1,8,32] [--dtype float16] [--peers A,B]
+                                  [--missing] [--warm]
 
-Latencies are measured. `sequential` is one CUDA graph of the same kernels on one stream: the baseline that matters. All
-are timed alike, in turns: between two events of the device, with the copy of the inputs and every launch. `eager` is
-PyTorch launched operator by operator (channels last, batch normalisation folded), `compile` is
-torch.compile(mode="reduce-overhead") of the same operators. TensorRT, TASO and TVM were not run. Each network is
-measured in a process of its own within its share of --seconds (eight and a half minutes), and its row is saved at once,
-with what is known by then and why there is no more.
+All times are measured. `sequential` is one CUDA graph of the same kernels on one stream: the baseline that matters.
+Everything else takes turns with it. A ratio is sequential by the other, the median over rounds with an interval of
+95 %. Device seconds lie between two events, the first behind a kernel that spins until the host has issued the call:
+they hold the copy of the inputs and no launch. End-to-end seconds are the host's, from the call on an idle device to
+the end.
+`ios` prices all stages of all endings, where no more than --timings differ. `eager` is PyTorch operator by operator
+(channels last, batch normalisation folded); the other peers are torch.compile of the same operators by its modes, and
+`frozen`, reduce-overhead with constant weights. `ort-cuda` and `ort-tensorrt` are ONNX Runtime with CUDA graphs on
+the file of the paper's networks, where its package has these providers; the row says so where not. Each network is
+measured in a process of its own within its share of --seconds, and its row is saved at once, with what is known by
+then and why there is no more. --missing leaves out what is recorded whole; --warm compiles for all networks side by
+side first, so that the compilers' caches hold what the measurements need. clock_mhz: of the multiprocessors, right
+behind the timing, where the driver tells it.
 """
 
 from __future__ import annotations
@@ -25,49 +33,115 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
 
 from downset import DownsetError, Graph, StageLimits, StageResult, TorchDevice, open_device, tune_stages
+from downset.budget import Budget
+from downset.errors import LimitReached, UnsupportedError
 from downset.executor.arena import seeded_inputs
+from downset.executor.device_clock import DeviceClock
 from downset.executor.lane_program import concurrent_arena, lower, possibly_live_bytes
 from downset.executor.plain_function import network_function
 from downset.executor.stage_engine import stage_engine
 from downset.extras import torch_library
 from downset.results.plans import Stage, StagePlan
+from downset.stages.ios import ios
 from downset.stages.prepared import planned_graph, prepare
-from downset.stages.unit_graph import UnitGraph, unit_predecessors
-from experiments.frame import Experiment, run
+from downset.stages.unit_graph import UnitGraph, group_units, search_blocks, unit_predecessors
+from downset.text import unheard
+from downset.tuning.search import Tuning, Variant
+from downset.tuning.timer import block_problem, renamed
+from experiments.frame import Experiment, names_of, run
+from experiments.ios.cpu import median_interval
 from experiments.ios.fig6 import beside_paper, candidates
-from experiments.rows import Row
+from experiments.rows import Row, load_rows
+from zoo import ZOO
 from zoo import graph as zoo_graph
 
 NETWORKS = ("squeezenet", "inception_v3", "randwire_large", "nasnet_large")
+TODAY = ("moe_layer", "decoder_step", "unet_block", "detector")
 GOALS = {"inception_v3": 1.3, "nasnet_large": 1.6, "randwire_large": 1.5, "squeezenet": 1.05}
-SHARES = {"squeezenet": 1.5, "inception_v3": 2.5, "randwire_large": 2.5, "nasnet_large": 3.5}
-"""Shares of the time; later networks get what one leaves over."""
-_ROUNDS = 30
+SHARES = {"inception_v3": 2.5, "randwire_large": 2.5, "nasnet_large": 3.5}
+"""Shares of the time, 1 for others; later networks get what one leaves over."""
+LEAST_S = 35.0
+"""Seconds without which no network is begun: it is left to another call, with --missing."""
+PEERS: Mapping[str, Mapping[str, Any]] = {
+    "eager": {},
+    "default": {},
+    "reduce-overhead": {"mode": "reduce-overhead"},
+    "frozen": {"options": {"freezing": True, "triton.cudagraphs": True}},
+    "max-autotune": {"mode": "max-autotune"},
+}
+"""By name: the arguments of torch.compile."""
+PROVIDERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "ort-cuda": ("CUDAExecutionProvider", {"enable_cuda_graph": "1"}),
+    "ort-tensorrt": ("TensorrtExecutionProvider", {"trt_cuda_graph_enable": "1", "trt_fp16_enable": "1"}),
+}
+"""ONNX Runtime's providers by the name of the peer, with their options."""
+_ROUNDS = 31
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def timed(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, float]:
-    """Median seconds by name: the same events of the device around every call, in turns, after three that are not
-    counted. Measured."""
+def timed(calls: Mapping[str, Callable[[], Any]], runs: int) -> dict[str, Row]:
+    """By name: device and end-to-end seconds in turns, after three rounds that are not counted, and the ratio of the
+    first call to each. `exposed`: rounds in which launches were not hidden whole. Measured."""
     torch = torch_library()
-    samples: dict[str, list[float]] = {name: [] for name in calls}
+    clocks = {name: DeviceClock() for name in calls}
+    device: dict[str, list[float]] = {name: [] for name in calls}
+    whole: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(-3, runs):
         for name, call in calls.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            begin.record()
+            seconds = clocks[name].seconds(call)
+            begin = time.perf_counter()
             call()
-            end.record()
             torch.cuda.synchronize()
             if turn >= 0:
-                samples[name].append(begin.elapsed_time(end) / 1e3)
-    return {name: median(taken) for name, taken in samples.items()}
+                device[name].append(seconds)
+                whole[name].append(time.perf_counter() - begin)
+            else:
+                clocks[name].exposed = 0
+    first = next(iter(calls))
+    return {
+        name: {
+            "device_s": deciles(device[name]),
+            "end_to_end_s": deciles(whole[name]),
+            "device_ratio": ratio(device[first], device[name]),
+            "end_to_end_ratio": ratio(whole[first], whole[name]),
+            "exposed": clocks[name].exposed,
+        }
+        for name in calls
+    }
+
+
+def deciles(seconds: Sequence[float]) -> dict[str, float]:
+    low, high = (quantiles(seconds, n=10, method="inclusive")[place] for place in (0, 8))
+    return {"p10": low, "p50": median(seconds), "p90": high}
+
+
+def ratio(base: Sequence[float], other: Sequence[float]) -> dict[str, float]:
+    """The median over rounds of base by other, and its interval of 95 %."""
+    ratios = sorted(one / two for one, two in zip(base, other, strict=True))
+    low, high = median_interval(ratios)
+    return {"median": median(ratios), "low": low, "high": high}
+
+
+def loaded(name: str, batch: int) -> Graph:
+    if name not in TODAY:
+        return prepare(zoo_graph(name), batch=batch)
+    from experiments.ios.today import today_graph
+
+    return prepare(today_graph(name, batch))
+
+
+def clock_mhz() -> int | None:
+    """The clock of the multiprocessors now; None where the driver does not tell it."""
+    try:
+        return int(torch_library().cuda.clock_rate())
+    except Exception:
+        return None
 
 
 def difference(graph: Graph, result: StageResult, device: TorchDevice) -> float | str:
@@ -103,29 +177,68 @@ def launches(graph: Graph, plan: StagePlan, device: TorchDevice) -> tuple[Callab
     return lambda: engine.engine.launch(engine.values), taken
 
 
-def peer_calls(graph: Graph, device: TorchDevice) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Eager and compiled, each with the copy of its inputs that a captured graph needs too."""
+def provider_call(name: str, batch: int, dtype: str, peer: str) -> Callable[[], Any]:
+    """A run of ONNX Runtime on inputs and outputs that lie on the device. It waits for the device at its end."""
+    import onnxruntime
+
+    provider, options = PROVIDERS[peer]
+    if provider not in onnxruntime.get_available_providers():
+        raise UnsupportedError(f"onnxruntime {onnxruntime.__version__} here has no {provider}")
+    if name in TODAY:
+        raise UnsupportedError("this network has no .onnx file")
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    model = ZOO[name]()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    if dtype == "float16":
+        model = convert_float_to_float16(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[(provider, dict(options))])
+    binding = session.io_binding()
+    for value in session.get_inputs():
+        array = np.zeros(value.shape, np.float16 if "float16" in value.type else np.float32)
+        binding.bind_ortvalue_input(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    for value in session.get_outputs():
+        binding.bind_output(value.name, "cuda", 0)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def peer_call(graph: Graph, device: TorchDevice, peer: str) -> Callable[[], Any]:
+    """A call of a peer, with the copy of its inputs that a captured graph needs too."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     torch = torch_library()
-    run, inputs = network_function(graph, device="cuda", dtype=device.dtype)
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 4  # as the engine chooses algorithms
+    plain, inputs = network_function(graph, device="cuda", dtype=device.dtype)
     static = [value.clone() for value in inputs]
+    with torch.no_grad():
+        called = plain if peer == "eager" else torch.compile(make_fx(plain)(*static), **PEERS[peer])
 
-    def copied(what: Callable[..., Any]) -> Any:
+    def call() -> Any:
         with torch.no_grad():
             for own, value in zip(static, inputs, strict=True):
                 own.copy_(value)
-            return what(*static)
+            return called(*static)
 
-    compiled: list[Any] = []
+    call()
+    return call
 
-    def compile_once() -> Any:
-        if not compiled:
-            with torch.no_grad():
-                compiled.append(torch.compile(make_fx(run)(*static), mode="reduce-overhead"))
-        return copied(compiled[0])
 
-    return lambda: copied(run), compile_once
+def ios_stages(graph: Graph, device: TorchDevice, timings: int) -> tuple[Stage, ...]:
+    """The paper's search, which prices all stages of all endings. Raises LimitReached for more than so many."""
+    variant = Variant(Tuning(device, StageLimits(), None, unheard), "", graph)
+    timer, stages = variant.timer, list[Stage]()
+    for block in search_blocks(variant.units.predecessors):
+
+        def price(stage: Stage, block: Sequence[int] = block) -> float:
+            own = renamed([stage], block)[0]
+            if timer.used >= timings and not timer.is_free(own):
+                raise LimitReached(f"more than {timings} stages differ")
+            return timer(own)
+
+        problem = block_problem(variant.units, variant.search.families, block)
+        stages += renamed(ios(problem, price, clock=Budget(20.0).start()).stages, block)
+    return tuple(stages)
 
 
 def attempt(call: Callable[[], Any]) -> Any:
@@ -137,16 +250,33 @@ def attempt(call: Callable[[], Any]) -> Any:
         return f"{type(error).__name__}: {lines[0][:200]}"
 
 
-def milestones(name: str, batch: int, dtype: str, *, peers: bool, timings: int, seconds: float) -> Iterator[Row]:
+def candidate_rows(result: StageResult) -> list[Row]:
+    sequential = result.candidates[0].seconds
+    return [
+        {
+            "name": one.name,
+            "p10_s": one.percentile(0.1),
+            "p50_s": one.percentile(0.5),
+            "p90_s": one.percentile(0.9),
+            "ratio": ratio(sequential, one.seconds),
+            "stages": len(one.stages),
+            "live_bytes": one.live_bytes,
+        }
+        for one in result.candidates
+    ]
+
+
+def milestones(
+    name: str, batch: int, dtype: str, *, peers: Sequence[str], timings: int, seconds: float
+) -> Iterator[Row]:
     """The row of one network, each time that more of it is known: stages first, what may take long last."""
-    torch = torch_library()
     row: Row = {"network": name, "batch": batch, "dtype": dtype}
     begin = time.perf_counter()
     device = open_device("cuda", dtype=dtype)
     row |= {"device": device.name, "versions": device.versions}
-    graph = prepare(zoo_graph(name), batch=batch)
-    loaded = time.perf_counter()
-    limits = StageLimits(timings=timings, all_seconds=max(1.0, 0.3 * seconds))
+    graph = loaded(name, batch)
+    ready = time.perf_counter()
+    limits = StageLimits(timings=timings, all_seconds=max(1.0, 0.25 * seconds))
     result = tune_stages(graph, device, limits=limits, runs=_ROUNDS)
     row |= {
         "chosen": result.plan.evidence.method,
@@ -155,39 +285,35 @@ def milestones(name: str, batch: int, dtype: str, *, peers: bool, timings: int, 
         "notes": list(result.notes),
         "timings_used": result.timings_used,
         "bound_s": result.bound_s,
-        "search_s": time.perf_counter() - loaded,
-        "candidates": [
-            {
-                "name": c.name,
-                "p10_s": c.percentile(0.1),
-                "p50_s": c.percentile(0.5),
-                "p90_s": c.percentile(0.9),
-                "stages": len(c.stages),
-                "live_bytes": c.live_bytes,
-            }
-            for c in result.candidates
-        ],
+        "search_s": time.perf_counter() - ready,
+        "candidates": candidate_rows(result),
     }
     yield row
     row["difference"] = attempt(lambda: difference(graph, result, device))
-    one_by_one = replace(result.plan, stages=tuple(Stage(((unit,),)) for unit in range(len(result.plan.units))))
+    units = group_units(graph).units
+    one_by_one = tuple(Stage(((unit,),)) for unit in range(len(units)))
+    plain = replace(result.plan, units=units, stages=one_by_one, barriers=False, variant="")
     calls: dict[str, Callable[[], Any]] = {}
+    calls["sequential"], row["sequential_memory"] = launches(graph, plain, device)
     calls["chosen"], row["memory"] = launches(graph, result.plan, device)
-    calls["sequential"], row["sequential_memory"] = launches(graph, replace(one_by_one, barriers=False), device)
-    row |= {f"{name}_s": taken for name, taken in timed(calls, _ROUNDS).items()}
+    row["timed"] = timed(calls, _ROUNDS)
+    row["clock_mhz"] = clock_mhz()
     yield row
-    if peers:
-        # As the engine does: algorithms are chosen by timing them.
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 4
-        eager, compiled = peer_calls(graph, device)
-        for name, call in (("eager", eager), ("compile", compiled)):
-            timing = attempt(lambda name=name, call=call: timed({**calls, name: call}, _ROUNDS))
-            row |= (
-                {f"{one}_s": taken for one, taken in timing.items()}
-                if isinstance(timing, dict)
-                else {f"{name}_s": timing}
-            )
-            yield row
+    stages = attempt(lambda: ios_stages(graph, device, timings))
+    if isinstance(stages, str):
+        row["timed"] = {**row["timed"], "ios": stages}
+    else:
+        call, _ = launches(graph, replace(plain, stages=stages, barriers=True), device)
+        row["timed"] = {**row["timed"], "ios": timed({**calls, "ios": call}, _ROUNDS)["ios"]}
+    yield row
+    for peer in peers:
+
+        def make(peer: str = peer) -> Callable[[], Any]:
+            return provider_call(name, batch, dtype, peer) if peer in PROVIDERS else peer_call(graph, device, peer)
+
+        timing = attempt(lambda peer=peer, make=make: timed({**calls, peer: make()}, _ROUNDS)[peer])
+        row["timed"] = {**row["timed"], peer: timing}
+        yield row
     row["seconds"] = time.perf_counter() - begin
     yield row
 
@@ -236,19 +362,26 @@ def lines(row: Row, mark: str) -> Iterator[str]:
         yield f"\n{row['network']}, batch {row['batch']}, {row['dtype']}{mark}: {row['error']}"
         return
     differ = row.get("difference", "not compared")
+    clock = f", {row['clock_mhz']} MHz" if row.get("clock_mhz") else ""
     yield (
-        f"\n{row['network']}, batch {row['batch']}, {row['dtype']}, {row['device']}, {row['versions']}{mark}: "
+        f"\n{row['network']}, batch {row['batch']}, {row['dtype']}, {row['device']}{clock}, {row['versions']}{mark}: "
         f"{row['timings_used']} stage timings in {row['search_s']:.0f} s; largest difference of the outputs: "
         f"{differ if isinstance(differ, str) else format(differ, '.1e')}"
     )
     yield from candidates(row)
-    yield "  with the copy of the inputs and the launch, between two events of the device, in turns:"
-    base = row.get("sequential_s")
-    for peer in ("chosen_s", "sequential_s", "eager_s", "compile_s"):
-        if isinstance(row.get(peer), float):
-            yield f"  {peer[:-2]:30} {'':8} {row[peer] * 1e3:8.3f} {'':8} ms  {base / row[peer]:5.2f}x"
-        elif peer in row:
-            yield f"  {peer[:-2]}: {row[peer]}"
+    yield "  with the copy of the inputs, in turns; sequential by each, median [95 % interval]:"
+    yield f"  {'':20} {'device ms':>10} {'ratio':>22} {'end to end ms':>14} {'ratio':>22}"
+    for name, timing in row.get("timed", {}).items():
+        if isinstance(timing, str):
+            yield f"  {name}: {timing}"
+            continue
+        cells = []
+        for key in ("device", "end_to_end"):
+            of = timing[f"{key}_ratio"]
+            told = f"{of['median']:.3f} [{of['low']:.3f}, {of['high']:.3f}]"
+            cells += [f"{timing[f'{key}_s']['p50'] * 1e3:10.3f}", f"{told:>22}"]
+        exposed = f"  (launches not hidden in {timing['exposed']} rounds)" if timing["exposed"] else ""
+        yield f"  {name:20} {cells[0]} {cells[1]} {cells[2]:>14} {cells[3]}{exposed}"
     for key, what in (("memory", "chosen"), ("sequential_memory", "sequential")):
         if key in row:
             held, live, arena = (f"{row[key][name]:,} B" for name in ("captured_bytes", "live_bytes", "arena_bytes"))
@@ -269,14 +402,46 @@ def lines(row: Row, mark: str) -> Iterator[str]:
 def one(options: Namespace) -> None:
     """Measure one network in a process of its own: its row goes to a file each time that more of it is known."""
     for row in milestones(
-        options.networks,
+        options.networks[0],
         int(options.batches),
         options.dtype,
-        peers=not options.no_peers,
+        peers=[peer for peer in options.peers if peer != "none"],
         timings=options.timings,
         seconds=options.seconds,
     ):
         keep(Path(options.one), row)
+
+
+def child(options: Namespace, name: str, batch: int, *more: str) -> list[str]:
+    """The command that does one network's part of these options."""
+    command = [sys.executable, "-m", "experiments.ios.gpu", "--networks", name, "--batches", str(batch)]
+    command += ["--dtype", options.dtype, "--timings", str(options.timings), "--peers", ",".join(options.peers)]
+    return [*command, *more]
+
+
+def warm(options: Namespace, todo: Sequence[tuple[str, int]], seconds: float) -> None:
+    """Compile all networks for all peers side by side, within the seconds."""
+    children = [
+        subprocess.Popen(
+            child(options, name, batch, "--compile"),
+            cwd=_ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for name, batch in todo
+    ]
+    ends = time.monotonic() + seconds
+    for process in children:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=max(0.1, ends - time.monotonic()))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def is_whole(row: Row) -> bool:
+    return "error" not in row and "unfinished" not in row
 
 
 def rows(options: Namespace) -> Iterator[Row]:
@@ -285,21 +450,33 @@ def rows(options: Namespace) -> Iterator[Row]:
         one(options)
         return
     try:
-        open_device("cuda", dtype=options.dtype)
+        device = open_device("cuda", dtype=options.dtype)
     except DownsetError as error:
         print(error)
         return
-    names = ["squeezenet"] if options.quick else options.networks.split(",")
+    names = ["squeezenet"] if options.quick else options.networks
     todo = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
+    if options.compile:
+        for peer in options.peers:
+            if peer in PEERS and peer != "eager":
+                attempt(lambda peer=peer: peer_call(loaded(*todo[0]), device, peer))
+        return
+    if options.missing:
+        there = {(row["network"], row["batch"]) for row in load_rows("ios_gpu") if is_whole(row)}
+        todo = [of for of in todo if of not in there]
     ends = time.monotonic() + options.seconds
+    if options.warm:
+        warm(options, todo, 0.3 * options.seconds)
     with tempfile.TemporaryDirectory() as folder:
         for index, (name, batch) in enumerate(todo):
             weights = [SHARES.get(later, 1.0) for later, _ in todo[index:]]
-            seconds = (ends - time.monotonic()) * weights[0] / sum(weights)
+            left = ends - time.monotonic()
+            if index and left < LEAST_S:
+                print(f"no time was left for {', '.join(f'{name} at batch {batch}' for name, batch in todo[index:])}")
+                return
+            seconds = max(LEAST_S, left * weights[0] / sum(weights))
             path = Path(folder) / f"{index}.json"
-            command = [sys.executable, "-m", "experiments.ios.gpu", "--one", str(path), "--networks", name]
-            command += ["--batches", str(batch), "--dtype", options.dtype, "--timings", str(options.timings)]
-            command += ["--seconds", f"{seconds:.1f}", *(["--no-peers"] if options.no_peers else [])]
+            command = child(options, name, batch, "--one", str(path), "--seconds", f"{seconds:.1f}")
             yield measured(command, path, {"network": name, "batch": batch, "dtype": options.dtype}, seconds)
 
 
@@ -309,13 +486,16 @@ EXPERIMENT = Experiment(
     key=("network", "batch", "dtype"),
     quick="SqueezeNet at batch 1; the committed table is left alone",
     options={
-        "--networks": {"default": ",".join(NETWORKS)},
+        "--networks": {"type": names_of((*NETWORKS, *TODAY)), "default": [*NETWORKS, *TODAY]},
         "--dtype": {"default": "float16"},
         "--batches": {"default": "1"},
         "--timings": {"type": int, "default": 200},
         "--seconds": {"type": float, "default": 510.0, "help": "for everything"},
-        "--no-peers": {"action": "store_true", "help": "neither eager nor torch.compile"},
+        "--peers": {"type": names_of((*PEERS, *PROVIDERS, "none")), "default": ["eager", "default", "reduce-overhead"]},
+        "--missing": {"action": "store_true", "help": "leave out what is recorded whole"},
+        "--warm": {"action": "store_true", "help": "compile for all networks side by side first"},
         "--one": {"help": SUPPRESS},
+        "--compile": {"action": "store_true", "help": SUPPRESS},
     },
     lines=lines,
 )

@@ -84,6 +84,7 @@ _HOME = {
     "run_stages": "executor.stage_engine",
     "serve": "distributed.serving.serve",
     "simulate": "distributed.simulator",
+    "stage_backend": "integrations.stage_backend",
     "stage_module": "integrations.stage_module",
     "tune_stages": "tuning.tune",
     "verify": "joint.check",

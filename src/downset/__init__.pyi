@@ -33,6 +33,7 @@ from downset.graph.core import Graph as Graph
 from downset.graph.core import Op as Op
 from downset.graph.core import Tensor as Tensor
 from downset.integrations import inductor as inductor
+from downset.integrations.stage_backend import stage_backend as stage_backend
 from downset.integrations.stage_module import stage_module as stage_module
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
@@ -158,6 +159,7 @@ __all__ = [
     "run_stages",
     "serve",
     "simulate",
+    "stage_backend",
     "stage_module",
     "tune_stages",
     "verify",

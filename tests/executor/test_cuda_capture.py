@@ -73,10 +73,12 @@ def in_order(graph, units):
 def test_a_capture_orders_every_read(tmp_path, stand_in, stages_of, copies):
     engine, program = engine_of(branchy(tmp_path / "m.onnx"), stages_of, copies=copies)
     check_order(stand_in)
-    assert len(stand_in.calls) == copies * len(program.steps)
+    assert sum(any(call.outputs for call, _ in calls) for calls in stand_in.calls.values()) == copies * len(
+        program.steps
+    )
     edges = sum(len(step.waits) for step in program.steps)
     events = sum(len(before) > 1 for before in stand_in.after.values())
-    assert events <= copies * (edges + 2 * program.lanes)
+    assert events <= copies * (edges + 2 * (program.lanes + 1))  # the watch has a lane of its own
     assert len(engine.results) == 1
     assert torch.isfinite(engine.results[0]).all()
     if stages_of is all_at_once:

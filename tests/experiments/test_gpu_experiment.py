@@ -41,10 +41,12 @@ def no_compiler(*_, **__):
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("float16", 1e-2), ("bfloat16", 5e-2)])
 def test_the_row_of_a_network(stand_in, monkeypatch, dtype, most):
     monkeypatch.setattr(torch, "compile", no_compiler)
-    found = [dict(row) for row in gpu.milestones("squeezenet", 1, dtype, peers=True, timings=40, seconds=60.0)]
-    assert ["chosen_s" in row for row in found] == [False, True, True, True, True]
-    assert ["eager_s" in row for row in found] == [False, False, True, True, True]
-    assert ["compile_s" in row for row in found] == [False, False, False, True, True]
+    found = [
+        dict(row)
+        for row in gpu.milestones("squeezenet", 1, dtype, peers=["eager", "default"], timings=40, seconds=60.0)
+    ]
+    calls = ["sequential", "chosen", "ios", "eager", "default"]
+    assert [list(row.get("timed", ())) for row in found] == [[], calls[:2], calls[:3], calls[:4], calls, calls]
     row = json.loads(json.dumps(found[-1], allow_nan=False))
     names = [candidate["name"] for candidate in row["candidates"]]
     assert names[0] == "sequential"
@@ -52,20 +54,38 @@ def test_the_row_of_a_network(stand_in, monkeypatch, dtype, most):
     assert row["chosen"] in names
     assert row["device"] == "stand-in"
     assert 0.0 <= row["difference"] <= most
-    assert min(row[f"{name}_s"] for name in ("chosen", "sequential", "eager")) > 0.0
+    assert row["timed"]["ios"] == "LimitReached: more than 40 stages differ"
+    for name in ("sequential", "chosen", "eager"):
+        timing = row["timed"][name]
+        for kind in ("device", "end_to_end"):
+            assert 0.0 < timing[f"{kind}_s"]["p10"] <= timing[f"{kind}_s"]["p50"] <= timing[f"{kind}_s"]["p90"]
+            assert (
+                timing[f"{kind}_ratio"]["low"] <= timing[f"{kind}_ratio"]["median"] <= timing[f"{kind}_ratio"]["high"]
+            )
+    assert row["timed"]["sequential"]["device_ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
     for memory in (row["memory"], row["sequential_memory"]):
         assert min(memory["live_bytes"], memory["arena_bytes"]) > 0
-    assert row["compile_s"].startswith("RuntimeError: Failed to find C compiler.")
+    assert row["timed"]["default"].startswith("RuntimeError: Failed to find C compiler.")
     assert stand_in.current is stand_in.default
     printed = "\n".join(line for each in found for line in gpu.lines(each, ""))
-    assert "compile: RuntimeError" in printed
+    assert "default: RuntimeError" in printed
     assert "goal at batch 1: 1.05x" in printed
 
 
+def test_the_papers_search_is_timed_where_its_stages_are_few(stand_in):
+    *_, row = gpu.milestones("squeezenet", 1, "float32", peers=[], timings=2000, seconds=60.0)
+    assert row["timed"]["ios"]["device_s"]["p50"] > 0.0
+
+
+def test_a_peer_that_is_not_installed_says_so():
+    with pytest.raises(UnsupportedError, match="here has no TensorrtExecutionProvider"):
+        gpu.provider_call("squeezenet", 1, "float16", "ort-tensorrt")
+
+
 def test_another_batch_without_peers(stand_in):
-    *_, last = gpu.milestones("squeezenet", 3, "float32", peers=False, timings=5, seconds=60.0)
+    *_, last = gpu.milestones("squeezenet", 3, "float32", peers=[], timings=5, seconds=60.0)
     assert last["batch"] == 3
-    assert "eager_s" not in last
+    assert "eager" not in last["timed"]
     assert last["difference"] < 1e-5
 
 
@@ -78,7 +98,7 @@ def test_a_candidate_that_fails_on_the_device_is_a_note(stand_in, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
 
     monkeypatch.setattr(cuda, "bind_merged", no_memory)
-    *_, row = gpu.milestones("squeezenet", 1, "float32", peers=False, timings=40, seconds=60.0)
+    *_, row = gpu.milestones("squeezenet", 1, "float32", peers=[], timings=40, seconds=60.0)
     assert any("CUDA out of memory. Tried to allocate 2.00 GiB." in note for note in row["notes"])
     assert row["difference"] < 1e-5
 
@@ -86,7 +106,7 @@ def test_a_candidate_that_fails_on_the_device_is_a_note(stand_in, monkeypatch):
 def test_what_does_not_run_at_all_is_an_error(stand_in, monkeypatch):
     monkeypatch.setattr(cuda, "_run", no_compiler)
     with pytest.raises(UnsupportedError, match="cannot run in a CUDA graph here: Failed to find C compiler"):
-        list(gpu.milestones("squeezenet", 1, "float32", peers=False, timings=40, seconds=60.0))
+        list(gpu.milestones("squeezenet", 1, "float32", peers=[], timings=40, seconds=60.0))
 
 
 def test_outputs_that_are_no_numbers_are_said(stand_in, monkeypatch):
@@ -98,7 +118,7 @@ def test_outputs_that_are_no_numbers_are_said(stand_in, monkeypatch):
         return made
 
     monkeypatch.setattr(gpu, "stage_engine", broken)
-    *_, row = gpu.milestones("squeezenet", 1, "float32", peers=False, timings=5, seconds=60.0)
+    *_, row = gpu.milestones("squeezenet", 1, "float32", peers=[], timings=5, seconds=60.0)
     assert row["difference"] == "outputs are not finite"
 
 
@@ -129,18 +149,25 @@ def test_rows_are_saved_one_by_one_within_the_time(tmp_path, monkeypatch, capsys
     committed.save_rows("ios_gpu", [kept])
     saved, given = [], []
 
-    def child(command, path, start, seconds):
+    def process(command, path, start, seconds):
         saved.append([row["network"] for row in committed.load_rows("ios_gpu")])
         given.append(seconds)
         return {**start, "error": "nothing"}
 
-    monkeypatch.setattr(gpu, "measured", child)
+    monkeypatch.setattr(gpu, "measured", process)
     monkeypatch.setattr(gpu, "open_device", lambda kind, dtype: None)
-    run(gpu.EXPERIMENT, ["--networks", "squeezenet,nasnet_large", "--timings", "9", "--seconds", "500", "--no-peers"])
+    run(
+        gpu.EXPERIMENT,
+        ["--networks", "squeezenet,nasnet_large", "--timings", "9", "--seconds", "500", "--peers", "none"],
+    )
     assert saved == [["resnet50"], ["resnet50", "squeezenet"]]
-    assert given == pytest.approx([150.0, 500.0], abs=5.0)
+    assert given == pytest.approx([500 / 4.5, 500.0], abs=5.0)
     assert [row["network"] for row in committed.load_rows("ios_gpu")] == ["resnet50", "squeezenet", "nasnet_large"]
     assert "nothing" in capsys.readouterr().out
+    given.clear()
+    run(gpu.EXPERIMENT, ["--networks", "squeezenet,nasnet_large", "--seconds", "20", "--peers", "none"])
+    assert given == [gpu.LEAST_S]
+    assert "no time was left for nasnet_large at batch 1" in capsys.readouterr().out
 
 
 def test_rows_are_replaced_whole(tmp_path):

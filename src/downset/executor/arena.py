@@ -16,6 +16,7 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.float_types import numpy_type
 from downset.kernels.table import check_kernels, compute
 from downset.memory.records import align_up
 from downset.results.plans import Arena, Order
@@ -41,9 +42,9 @@ def seeded_inputs(graph: Graph, *, seed: int = 0) -> list[npt.NDArray[Any]]:
     """Random values for the graph's inputs, in its order. The same seed gives the same values."""
     arrays = []
     for position, tensor in enumerate(graph.tensors[index] for index in graph.inputs):
-        if tensor.dtype not in _TYPES - {"bfloat16"}:
+        if tensor.dtype not in _TYPES:
             raise UnsupportedError(f"input {tensor.name!r} of type {tensor.dtype}: no values can be generated for it")
-        arrays.append(random_array(tensor.shape, tensor.dtype, seed=seed, position=position))
+        arrays.append(random_array(tensor.shape, numpy_type(tensor.dtype), seed=seed, position=position))
     return arrays
 
 

@@ -93,12 +93,13 @@ class Binder:
         numbers = position > 0 and kind_of(op.kind).further == "numbers"  # a read from the GPU would end a capture
         return self.constant(op.inputs[position], numbers=numbers)
 
-    def place(self, value: Any) -> Any:
+    def place(self, value: Any, tensor: int | None = None) -> Any:
         """An input of the network, in its element type, on the device: in the type and the layout that the kernels
-        take. Images lie channels last in memory, whether the graph's shapes are NCHW or NHWC."""
+        take. Images lie channels last in memory, whether the graph's shapes are NCHW or NHWC. `tensor`: the input, for
+        a value in another type than it has, such as bfloat16, which numpy lacks."""
         loaded = value if isinstance(value, self._torch.Tensor) else self._torch.from_numpy(np.array(value, order="C"))
         if loaded.is_floating_point():
-            loaded = loaded.to(self.device, self._float)
+            loaded = loaded.to(self.device, self._float if tensor is None else self.dtype_of(tensor))
             if loaded.dim() == 4 and not self._last:
                 loaded = loaded.contiguous(memory_format=self._torch.channels_last)
             return loaded

@@ -92,6 +92,8 @@ class Convolutions:
         self._torch, self._device = torch_library(), device
         self._packed: dict[tuple[Any, ...], Any] = {}
         self._fusing: dict[tuple[Any, ...], bool] = {}
+        self.fuses = False
+        """Whether cuDNN computes an activation inside a convolution that was bound so far."""
 
     def bind(
         self, key: tuple[Any, ...], weights: Any, bias: Any, geometry: ConvolutionGeometry, *, threads: int
@@ -161,6 +163,7 @@ class Convolutions:
             # If no bias is given, PyTorch fills one with zeros at each call.
             offset = torch.zeros(len(packed), device=packed.device, dtype=packed.dtype) if bias is None else bias
             if self._fuses(packed, offset, geometry):
+                self.fuses = True
                 return lambda image: torch.cudnn_convolution_relu(image, packed, offset, stride, pad, dilation, groups)
         convolve, limits = torch.nn.functional.conv2d, geometry.limits
         return lambda image: _limited(convolve(image, packed, bias, stride, pad, dilation, groups), limits)

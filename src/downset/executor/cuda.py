@@ -7,40 +7,32 @@ the step that may get its memory runs after all its readers (`_CapturedStorages`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.executor.binder import Binder, KernelCall
+from downset.executor.device_clock import need_cuda
 from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
-from downset.extras import torch_library
-from downset.messages import Call, Setting
 from downset.process.garbage import uncollected
 
-__all__ = ["CudaEngine", "need_cuda"]
+__all__ = ["CudaEngine"]
 
 _WARM_UP = 3
 _ALGORITHMS = 4
 """How many of cuDNN's algorithms are timed for each convolution, the likeliest first. Some are compiled for a trial."""
 
 
-def need_cuda() -> Any:
-    """The torch module. Raises UnsupportedError if there is no CUDA device."""
-    torch = torch_library()
-    if not torch.cuda.is_available():
-        raise UnsupportedError(
-            "no CUDA device on this machine (torch.cuda.is_available() is false); a plan for the CPU is made with `",
-            Call("tune_stages", (Setting("device", "cpu"),)),
-            "`",
-        )
-    return torch
-
-
 class CudaEngine:
     """A callable that takes the values of `inputs` and returns those of `outputs`. Inputs are copied into static
     tensors. Outputs are static tensors too; the next call overwrites them.
+
+    A call waits for nothing: copies and the graph are work of the stream that is current where it is called, in the
+    order of that stream. A call on another stream than the call before comes after that call by an event. An input in
+    the CPU's memory is copied into pinned memory first, so the caller may change it as soon as the call returns.
 
     `captured_bytes`: the most bytes that the capture had allocated at a time; measured. `copies`: how many times the
     graph runs the program, one after another, to time short programs. Raises UnsupportedError naming an operator that
@@ -63,19 +55,25 @@ class CudaEngine:
         self._values: dict[int, Any] = {}  # values that are still held when a copy has been captured
         self._started: list[Any] = []
         self._names = [_names(binder, program, step.units) for step in program.steps]
+        self._ended, self._last_stream = torch.cuda.Event(), None
+        self._watch: KernelCall | None = None
+        self._met: Any = None
         self._now = "its inputs"  # the operators being handled, for messages of failures
         # The lane with most of the longest chain of steps has priority: its kernels start first.
         first = critical_lane(program)
         self._streams = [torch.cuda.Stream(priority=-1 if lane == first else 0) for lane in range(program.lanes)]
         try:
             # cuDNN times and chooses algorithms while calls are bound and warmed up; the capture uses these choices.
-            with torch.no_grad(), _choosing(torch, True):
-                self.static = [binder.place(value).clone() for value in values]  # never the caller's memory
+            with _plainly(torch), _choosing(torch, True):
+                # Never the caller's memory.
+                self.static = [binder.place(value, of).clone() for value, of in zip(values, inputs, strict=True)]
                 self._fixed = binder.fixed_outputs(outputs)
                 self._calls = [self._bind(binder, step) for step in range(len(program.steps))]
+                if copies == 1 and (binder.convolutions.fuses or any(len(step.units) > 1 for step in program.steps)):
+                    self._watch = self._watching(binder.device)
                 self._warm_up()
             # A collection of garbage could destroy another engine's graph during the capture.
-            with torch.no_grad(), _choosing(torch, False), uncollected():
+            with _plainly(torch), _choosing(torch, False), uncollected():
                 self._capture(copies, self._streams[first])
         except RuntimeError as error:  # from PyTorch: out of memory, no kernel, or not allowed in a capture
             # After a failure inside a capture its end fails too; the first error says more.
@@ -93,8 +91,10 @@ class CudaEngine:
     def _capture(self, copies: int, main: Any) -> None:
         torch = self._torch
         self.graph = torch.cuda.CUDAGraph()
-        # A capture that fails to end leaves its stream current; the outer block restores the stream before.
-        with torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
+        # A capture that fails to end leaves its stream current; the outer block restores the stream before. A program
+        # of views alone starts no kernel, of which PyTorch warns.
+        with warnings.catch_warnings(), torch.cuda.stream(main), torch.cuda.graph(self.graph, stream=main):
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
             # The beginning of a capture may free memory, so allocated bytes are counted from here.
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
@@ -105,16 +105,59 @@ class CudaEngine:
             self._join(main)
         self.captured_bytes = torch.cuda.max_memory_allocated() - before
 
-    def __call__(self, values: Sequence[Any]) -> list[Any]:
+    def __call__(self, values: Sequence[Any], take: Callable[[int, Any], Any] | None = None) -> list[Any]:
+        """`take` is called with each output's position and its static tensor, and its results are returned; it may
+        issue copies to the current stream."""
         self.launch(values)
-        self._torch.cuda.synchronize()
-        return list(self.results)
+        if take is None:
+            return list(self.results)
+        taken = [take(position, value) for position, value in enumerate(self.results)]
+        self._ended.record(self._last_stream)
+        return taken
 
     def launch(self, values: Sequence[Any]) -> None:
-        """Copy the inputs in and start the graph, without waiting for its end."""
-        for static, value in zip(self.static, values, strict=True):
-            static.copy_(value)
+        """Copy the inputs in and start the graph on the current stream."""
+        stream = self._torch.cuda.current_stream()
+        if self._last_stream is not None and self._last_stream != stream:
+            stream.wait_event(self._ended)
+        with self._torch.no_grad():
+            for static, value in zip(self.static, values, strict=True):
+                self._bring(static, value)
         self.graph.replay()
+        self._last_stream = stream
+        self._ended.record(stream)
+
+    def _bring(self, static: Any, value: Any) -> None:
+        if value.device.type == "cpu":
+            # PyTorch gives this memory away again only behind the copy from it.
+            pinned = self._torch.empty_like(static, device="cpu", pin_memory=True)
+            value = pinned.copy_(value)
+        static.copy_(value, non_blocking=True)
+
+    @property
+    def met_nonfinite(self) -> bool:
+        """Whether a call that has ended had NaN or infinity among its inputs, of which merged convolutions and fused
+        activations make other values. Read without waiting, so a call may have ended that this does not tell of yet.
+        Always false for a program without them."""
+        return self._met is not None and bool(self._met[0])
+
+    def _watching(self, device: str) -> KernelCall:
+        """A call that notes, for good, whether an input is not finite, in memory that the CPU reads. It makes no
+        tensor of an input's size."""
+        torch = self._torch
+        noted = torch.zeros(1, dtype=torch.bool, device=device)
+        met = self._met = torch.zeros(1, dtype=torch.bool, pin_memory=True)
+        pairs = zip(self._inputs, self.static, strict=True)
+        floats = tuple(tensor for tensor, value in pairs if value.is_floating_point() or value.is_complex())
+
+        def run(values: list[Any]) -> Sequence[Any]:
+            for value in values:
+                if value.numel():
+                    noted.logical_or_(torch.linalg.vector_norm(value, float("inf")).isfinite().logical_not())
+            met.copy_(noted, non_blocking=True)
+            return ()
+
+        return KernelCall(floats, (), run)
 
     def _warm_up(self) -> None:
         """Run every step on its stream, so that cuDNN's plans and cuBLAS's workspaces exist before the capture."""
@@ -126,6 +169,9 @@ class CudaEngine:
                 torch.cuda.synchronize()
                 with torch.cuda.stream(self._streams[step.lane]):
                     _run(calls, table)
+            if self._watch is not None:
+                with torch.cuda.stream(self._streams[-1]):
+                    _run((self._watch,), table)
         torch.cuda.synchronize()
 
     def _issue(self, main: Any) -> list[Any]:
@@ -135,6 +181,12 @@ class CudaEngine:
         begin = torch.cuda.Event()
         begin.record(main)
         self._started = [main]
+        if self._watch is not None:
+            watcher = torch.cuda.Stream()
+            watcher.wait_event(begin)
+            self._started.append(watcher)
+            with torch.cuda.stream(watcher):
+                _run((self._watch,), table)
         awaited = {wait for step in self._program.steps for wait in step.waits}
         ended: dict[int, Any] = {}
         for index, (step, calls) in enumerate(zip(self._program.steps, self._calls, strict=True)):
@@ -217,6 +269,14 @@ def _drop(table: dict[int, Any], tensors: Sequence[int]) -> None:
 def _names(binder: Binder, program: LaneProgram, members: Sequence[int]) -> str:
     ops = [binder.graph.ops[op] for unit in members for op in program.units[unit]]
     return "operator " + ", ".join(f"{op.name!r} ({op.kind})" for op in ops)
+
+
+@contextmanager
+def _plainly(torch: Any) -> Iterator[None]:
+    """Without gradients, and with tensors that may be written to in any mode, also where the caller is in inference
+    mode."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 @contextmanager

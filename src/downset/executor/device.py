@@ -14,7 +14,8 @@ from typing import Any
 from downset.errors import UsageError
 from downset.executor.binder import DTYPES, Binder
 from downset.executor.cpu import CpuEngine
-from downset.executor.cuda import CudaEngine, need_cuda
+from downset.executor.cuda import CudaEngine
+from downset.executor.device_clock import DeviceClock, need_cuda
 from downset.executor.lane_program import LaneProgram
 from downset.extras import torch_library
 from downset.graph.float_types import OWN
@@ -79,8 +80,9 @@ class TorchDevice:
         values = [self.random(binder, tensor) for tensor in inputs]
         if self.kind == "cuda":
             engine = self.engine(binder, program, inputs=inputs, outputs=outputs, values=values, copies=_COPIES)
-            return median(_replays(engine, _REPLAYS)) / _COPIES
-        placed = [binder.place(value) for value in values]
+            clock = DeviceClock()
+            return median(clock.seconds(engine.graph.replay) for _ in range(_REPLAYS)) / _COPIES
+        placed = list(map(binder.place, values, inputs))
         with self.engine(binder, program, inputs=inputs, outputs=outputs, values=values) as engine:
             engine(placed)
             samples: list[float] = []
@@ -107,6 +109,7 @@ class TorchDevice:
         each timed run follows a rest, in which the threads of the engine before it stop, and a run of its own that
         does not count."""
         names = list(engines)
+        clock = DeviceClock() if self.kind == "cuda" else None
         samples: dict[str, list[float]] = {name: [] for name in names}
         for turn in range(-_UNCOUNTED, runs):
             progress(turn + _UNCOUNTED, runs + _UNCOUNTED)
@@ -114,23 +117,12 @@ class TorchDevice:
                 name = names[(place + turn) % len(names)]
                 if apart:
                     time.sleep(_REST_S)
-                    self._seconds(engines[name], values)
-                taken = self._seconds(engines[name], values)
+                    _seconds(engines[name], values, clock)
+                taken = _seconds(engines[name], values, clock)
                 if turn >= 0:
                     samples[name].append(taken)
         progress(runs + _UNCOUNTED, runs + _UNCOUNTED)
         return samples
-
-    def _seconds(self, engine: Any, values: Sequence[Any]) -> float:
-        """Measured seconds of one run."""
-        if isinstance(engine, Elsewhere):
-            return engine.seconds()
-        if self.kind == "cuda":
-            (taken,) = _replays(engine, 1)
-            return taken
-        started = time.perf_counter()
-        engine(values)
-        return time.perf_counter() - started
 
     def random(self, binder: Binder, tensor: int) -> Any:
         """A value for a tensor of the graph, in the type in which it is computed: random floats that depend on its
@@ -143,17 +135,15 @@ class TorchDevice:
         return torch.zeros(meta.shape, dtype=dtype)
 
 
-def _replays(engine: CudaEngine, runs: int) -> list[float]:
-    torch = need_cuda()
-    seconds = []
-    for _ in range(runs):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        engine.graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        seconds.append(begin.elapsed_time(end) / 1e3)
-    return seconds
+def _seconds(engine: Any, values: Sequence[Any], clock: DeviceClock | None) -> float:
+    """Measured seconds of one run; on CUDA the device's, of the graph alone."""
+    if isinstance(engine, Elsewhere):
+        return engine.seconds()
+    if clock is not None:
+        return clock.seconds(engine.graph.replay)
+    started = time.perf_counter()
+    engine(values)
+    return time.perf_counter() - started
 
 
 def open_device(kind: str, *, dtype: str = OWN, threads: int | None = None) -> TorchDevice:

@@ -9,7 +9,7 @@ from downset.executor.binder import Binder
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph
 from downset.graph.float_types import OWN
-from downset.kernels.table import KERNELS
+from downset.kernels.table import compute
 
 __all__ = ["network_function"]
 
@@ -44,8 +44,8 @@ def network_function(graph: Graph, *, device: str = "cpu", dtype: str = OWN) -> 
                 for position, tensor in enumerate(op.inputs)
             ]
             shapes = [graph.tensors[t].shape if t != ABSENT else () for t in op.outputs]
-            results = zip(op.outputs, KERNELS[op.kind](op, inputs, shapes), strict=False)
+            results = zip(op.outputs, compute(op, inputs, shapes), strict=False)
             table.update((t, value.to(dtypes[t])) for t, value in results if t in dtypes)
         return tuple(table[t] for t in graph.outputs)
 
-    return run, [binder.place(value) for value in seeded_inputs(graph)]
+    return run, list(map(binder.place, seeded_inputs(graph), graph.inputs))

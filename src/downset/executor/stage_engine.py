@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,13 +166,22 @@ class PlannedEngine:
     """A plan with its engine, ready to run. It may own threads: close it after use."""
 
     def __init__(self, engine: Any, device: TorchDevice, binder: Binder, values: Sequence[Any]) -> None:
-        self.engine, self._device, self._place = engine, device, binder.place
-        self.values = [binder.place(value) for value in values]
+        self.engine, self._device, self._binder = engine, device, binder
+        self.values = list(map(binder.place, values, binder.graph.inputs))
 
-    def run(self, values: Sequence[Any]) -> list[Any]:
-        """Run on other values of the same shapes; they must be finite if the first ones were. Returns the outputs. On
-        CUDA the next run overwrites them."""
-        return list(self.engine([self._place(value) for value in values]))
+    def run(self, values: Sequence[Any], take: Callable[[int, Any], Any]) -> list[Any]:
+        """Run on other tensors of the same shapes; they must be finite if the first ones were. Returns what `take`
+        makes of each output by its position. It must copy what is needed later: on CUDA the next run overwrites the
+        outputs. There nothing waits for the device."""
+        if self._device.kind == "cuda":
+            return list(self.engine(values, take))
+        results = self.engine(list(map(self._binder.place, values, self._binder.graph.inputs)))
+        return [take(position, value) for position, value in enumerate(results)]
+
+    @property
+    def met_nonfinite(self) -> bool:
+        """Whether a call that has ended on CUDA had inputs that are not finite: see `CudaEngine`."""
+        return bool(getattr(self.engine, "met_nonfinite", False))
 
     def outputs(self) -> list[Any]:
         """Run on the first values: PyTorch tensors in the graph's order, in the types in which they are computed."""
@@ -196,10 +205,13 @@ def is_finite(value: Any) -> bool:
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
-def stage_engine(graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any]) -> PlannedEngine:
-    """The plan on a prepared graph, ready to run on these inputs. Call `check_plan` first: nothing is checked here."""
+def stage_engine(
+    graph: Graph, plan: StagePlan, device: TorchDevice, values: Sequence[Any], *, finite: bool | None = None
+) -> PlannedEngine:
+    """The plan on a prepared graph, ready to run on these inputs. `finite`: whether these and all later inputs are
+    finite; None looks at these. Call `check_plan` first: nothing is checked here."""
     graph = planned_graph(graph, plan)
-    finite = all(map(is_finite, values))
+    finite = all(map(is_finite, values)) if finite is None else finite
     binder = Binder(graph, device=device.kind, dtype=device.dtype, finite=finite)
     # Merged weights are padded with zeros, and zero times NaN is NaN.
     stages = plan.stages if finite else tuple(replace(stage, merged=False) for stage in plan.stages)

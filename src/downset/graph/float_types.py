@@ -7,12 +7,18 @@ from collections.abc import Iterator
 from downset.graph.core import ABSENT, Graph
 from downset.graph.kinds import kind_of
 
-__all__ = ["FLOATS", "OWN", "cast_text", "coarsest", "float_types", "type_in_common"]
+__all__ = ["FLOATS", "OWN", "cast_text", "coarsest", "float_types", "numpy_type", "type_in_common"]
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 """Float types, the coarsest last."""
 OWN = "model"
 """The name of the choice that each tensor is computed in the type that the model states."""
+
+
+def numpy_type(dtype: str) -> str:
+    """The element type of numpy in which constants of an element type are read: numpy has no bfloat16, and float32
+    holds each of its values."""
+    return "float32" if dtype == "bfloat16" else dtype
 
 
 def _computed(graph: Graph) -> Iterator[int]:

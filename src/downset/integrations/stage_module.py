@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -20,6 +21,11 @@ from downset.tuning.tune import tune_stages
 
 __all__ = ["stage_module"]
 
+_NOT_FINITE = (
+    "an earlier call had NaN or infinity among its inputs, of which merged convolutions and fused ReLUs make other "
+    "values: its outputs may be wrong; from now on calls run without them"
+)
+
 
 def stage_module(
     exported_program: Any,
@@ -28,15 +34,23 @@ def stage_module(
     plan: StagePlan | None = None,
     limits: StageLimits | None = None,
     runs: int = 15,
+    views: bool = False,
 ) -> Any:
     """A module of PyTorch that computes what an ExportedProgram does, for inference, by stages of operators: lanes of
     threads on the CPU, one captured graph on CUDA.
 
     `device`: as for `tune_stages`, which searches a plan with `limits` and `runs` if none is given; the module has the
     plan as `plan`. The module takes the program's arguments, of the sizes with which it was exported, and returns the
-    program's outputs in their structure. Weights are copied: the module has no parameters and computes no gradients. On
-    CUDA outputs are copied out of the captured graph. Only one call may run at a time. `close()` ends the threads of
-    the lanes.
+    program's outputs in their structure. Weights are copied: the module has no parameters and computes no gradients.
+    Only one call may run at a time. `close()` ends the threads of the lanes.
+
+    On CUDA a call waits for nothing: it is work of the current stream, and outputs are copied out of the captured graph
+    in that order. `views`: outputs may be the graph's own memory instead, which the next call overwrites. Merged
+    convolutions and fused ReLUs make other values of NaN and infinity than the program does. On the CPU inputs are
+    looked at first, and a call with such inputs runs without them. On CUDA the device notes such inputs. A later call
+    that finds the note warns (RuntimeWarning), and from then on calls run without merged convolutions and fused ReLUs;
+    the outputs of the calls before may be wrong. `met_nonfinite()` waits for the device and tells whether there were
+    any. A plan without them has no note and no difference.
 
     Raises UnsupportedError for a program that writes to its buffers or takes or returns anything but tensors, LoadError
     for symbolic sizes, InvalidPlan for a plan of another network or device.
@@ -48,7 +62,7 @@ def stage_module(
     if plan is None:
         plan = tune_stages(graph, opened, limits=limits, runs=runs).plan
     check_plan(prepared, plan, opened)
-    return _module_class()(prepared, plan, opened, exported_program.call_spec)
+    return _module_class()(prepared, plan, opened, exported_program.call_spec, views)
 
 
 def _check_tensors(program: Any) -> None:
@@ -69,12 +83,13 @@ def _module_class() -> Any:
     class StageModule(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         """Runs a plan of stages; made by `stage_module`."""
 
-        def __init__(self, graph: Graph, plan: StagePlan, device: TorchDevice, call_spec: Any) -> None:
+        def __init__(self, graph: Graph, plan: StagePlan, device: TorchDevice, call_spec: Any, views: bool) -> None:
             super().__init__()
             self.plan = plan
-            self._graph, self._device, self._spec = graph, device, call_spec
+            self._graph, self._device, self._spec, self._views = graph, device, call_spec, views
             self._engines: dict[bool, PlannedEngine] = {}
             self._lock = threading.Lock()
+            self._stated = [getattr(torch, graph.tensors[tensor].dtype) for tensor in graph.outputs]
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             values, structure = pytree.tree_flatten((args, kwargs))
@@ -82,20 +97,33 @@ def _module_class() -> Any:
                 raise UsageError(f"the program was exported for arguments {self._spec.in_spec}; given {structure}")
             _check_values(self._graph, values)
             with self._lock:
-                # Merged kernels and fused activations lose NaN, so inputs that are not finite have an engine without
-                # them.
+                outputs = self._engine(values).run(values, self._taken)
+            return pytree.tree_unflatten(outputs, self._spec.out_spec)
+
+        def _engine(self, values: Sequence[Any]) -> PlannedEngine:
+            """The engine for these inputs: one without merged convolutions and fused activations where inputs are not
+            finite. On CUDA only the first call, which makes the engine, looks at them."""
+            if self._device.kind == "cpu" or not self._engines:
                 finite = all(map(is_finite, values))
-                if finite not in self._engines:
-                    self._engines[finite] = stage_engine(self._graph, self.plan, self._device, values)
-                results = self._engines[finite].run(values)
-                mine = self._device.kind == "cuda"
-                outputs = [
-                    value.clone() if mine or tensor in self._graph.constants else value
-                    for tensor, value in zip(self._graph.outputs, results, strict=True)
-                ]
-                stated = [getattr(torch, self._graph.tensors[tensor].dtype) for tensor in self._graph.outputs]
-                outputs = [value.to(dtype) for value, dtype in zip(outputs, stated, strict=True)]
-            return pytree.tree_unflatten([value.contiguous() for value in outputs], self._spec.out_spec)
+            else:
+                finite = True in self._engines and not self._engines[True].met_nonfinite
+                if not finite and False not in self._engines:
+                    warnings.warn(_NOT_FINITE, RuntimeWarning, stacklevel=4)
+            if finite not in self._engines:
+                self._engines[finite] = stage_engine(self._graph, self.plan, self._device, values, finite=finite)
+            return self._engines[finite]
+
+        def _taken(self, position: int, value: Any) -> Any:
+            """An output in the program's element type, contiguous, in memory that no later call writes to."""
+            ours = self._device.kind == "cuda" and not self._views
+            copy = ours or self._graph.outputs[position] in self._graph.constants
+            return value.to(self._stated[position], memory_format=torch.contiguous_format, copy=copy).contiguous()
+
+        def met_nonfinite(self) -> bool:
+            """Whether a call on CUDA so far had inputs that are not finite. Waits for the device."""
+            if self._device.kind == "cuda":
+                torch.cuda.synchronize()
+            return any(engine.met_nonfinite for engine in self._engines.values())
 
         def close(self) -> None:
             """End the threads of the lanes; the next call starts them again."""

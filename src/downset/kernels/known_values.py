@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from downset.extras import torch_library
 from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.float_types import numpy_type
 from downset.graph.kinds import kind_of
-from downset.kernels.table import KERNELS, compute
+from downset.kernels.table import compute, has_kernel
 
 __all__ = ["with_known_values"]
 
@@ -28,7 +29,7 @@ def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
     for op in graph.ops:
         outputs = [tensor for tensor in op.outputs if tensor != ABSENT]
         row = kind_of(op.kind)
-        if op.kind not in KERNELS or row.draws != "never" or all(tensor in constants for tensor in outputs):
+        if not has_kernel(op.kind) or row.draws != "never" or all(tensor in constants for tensor in outputs):
             continue
         if row.sized and not sized:
             continue
@@ -62,7 +63,7 @@ def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> 
                 results = compute(op, arguments, [() if tensor is None else tensor.shape for tensor in metas])
             cache.append(
                 [
-                    np.asarray(result.numpy(), None if tensor is None else tensor.dtype)
+                    np.asarray(result.numpy(), None if tensor is None else numpy_type(tensor.dtype))
                     for result, tensor in zip(results, metas, strict=False)
                 ]
             )

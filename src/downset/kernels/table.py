@@ -16,12 +16,18 @@ from downset.graph.core import ABSENT, Graph, Op
 from downset.kernels import nn as nn
 from downset.kernels import shape as shape
 from downset.kernels import space as space
+from downset.kernels.aten import aten_call, is_pure_aten
 from downset.kernels.layout import Inputs, Shapes
 from downset.text import brief
 
-__all__ = ["KERNELS", "check_kernels", "compute"]
+__all__ = ["KERNELS", "check_kernels", "compute", "has_kernel"]
 
 Kernel = Callable[[Op, Inputs, Shapes], list[Any]]
+
+
+def has_kernel(kind: str) -> bool:
+    """Whether operators of this kind can be computed."""
+    return kind in KERNELS or is_pure_aten(kind)
 
 
 def check_kernels(graph: Graph) -> None:
@@ -32,8 +38,8 @@ def check_kernels(graph: Graph) -> None:
     ops = [op for op, constant in zip(graph.ops, constant, strict=True) if not constant]
     counts = Counter(op.kind for op in ops)
     for op in ops:
-        if op.kind not in KERNELS:
-            others = {kind: count for kind, count in counts.items() if kind not in KERNELS and kind != op.kind}
+        if not has_kernel(op.kind):
+            others = {kind: count for kind, count in counts.items() if not has_kernel(kind) and kind != op.kind}
             more = f"; also missing: {', '.join(f'{kind} ({n})' for kind, n in others.items())}" if others else ""
             raise UnsupportedError(
                 f"no kernel for operator {op.name!r} of kind {op.kind} ({counts[op.kind]} of it){more}; fit, order "
@@ -48,7 +54,7 @@ def compute(op: Op, inputs: Inputs, shapes: Shapes) -> list[Any]:
     """The outputs of an operator. Raises UnsupportedError, with its name, where the kernel refuses inputs or
     attributes."""
     try:
-        return KERNELS[op.kind](op, inputs, shapes)
+        return (KERNELS.get(op.kind) or aten_call)(op, inputs, shapes)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if not isinstance(error, RuntimeError) or _misfits(error):
             raise UnsupportedError(f"operator {op.name!r} ({op.kind}) cannot be computed: {brief(error)}") from error

@@ -67,9 +67,10 @@ def timed_candidates(
     ready: dict[str, StageCandidate] = {}
     engines: dict[str, Any] = {}
     notes: list[str] = []
-    placed = [variants[""].binder.place(value) for value in values]
+    plain = variants[""]
+    placed = list(map(plain.binder.place, values, plain.graph.inputs))
     outputs: list[Any] = []
-    allowed = allowed_difference(device.kind, coarsest(variants[""].graph, device.dtype))
+    allowed = allowed_difference(device.kind, coarsest(plain.graph, device.dtype))
     try:
         for index, candidate in enumerate(candidates):
             progress("building candidates", index, len(candidates))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from downset.errors import LoadError
 from downset.graph.core import tensor_bytes
+from downset.graph.float_types import numpy_type
 from downset.messages import Message, Setting
 from downset.text import printable
 
@@ -54,7 +55,7 @@ DTYPES = {
     35: "uint64",
 }
 """Element types by their numbers in the file."""
-_RAW_BYTES = {"bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"}
+_RAW_BYTES = {"float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"}
 STRIDED = 7
 """The layout of dense tensors."""
 
@@ -263,9 +264,9 @@ class Archive:
 
     def weight(self, name: str, expected: TensorType | None) -> Callable[[], npt.NDArray[Any]]:
         """A function that reads the value of a weight, buffer or constant, by its name in the program. Values of
-        element types that numpy does not have are flat arrays of their bytes. Everything but the bytes is checked in
-        this call: it raises LoadError if the value is missing, pickled, not of the type `wanted`, or outside its
-        entry."""
+        bfloat16 are float32, those of other element types that numpy does not have flat arrays of their bytes.
+        Everything but the bytes is checked in this call: it raises LoadError if the value is missing, pickled, not of
+        the type `wanted`, or outside its entry."""
         payload = self._weights.get(name) or self._constants.get(name)
         if payload is None:
             raise self._damaged(f"the value of {name!r} is missing")
@@ -297,9 +298,12 @@ _SCHEMA = 8
 
 def _array(data: bytes, tensor: TensorType, strides: Sequence[int], first: int, width: int) -> npt.NDArray[Any]:
     if 0 in tensor.shape:
-        return np.zeros(tensor.shape, np.uint8 if tensor.dtype in _RAW_BYTES else tensor.dtype)
-    kind = np.dtype(f"V{width}") if tensor.dtype in _RAW_BYTES else np.dtype(tensor.dtype)
+        return np.zeros(tensor.shape, np.uint8 if tensor.dtype in _RAW_BYTES else numpy_type(tensor.dtype))
+    wide = tensor.dtype == "bfloat16"
+    kind = np.dtype(f"V{width}") if tensor.dtype in _RAW_BYTES else np.dtype(np.uint16 if wide else tensor.dtype)
     elements = np.frombuffer(data, kind, len(data) // width)[first:]
     steps = [stride * width for stride in strides]
     value = np.ascontiguousarray(np.lib.stride_tricks.as_strided(elements, tensor.shape, steps, writeable=False))
+    if wide:
+        value = (value.astype(np.uint32) << 16).view(np.float32)
     return value.reshape(-1).view(np.uint8) if tensor.dtype in _RAW_BYTES else value.reshape(tensor.shape)

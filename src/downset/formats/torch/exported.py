@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
@@ -40,6 +41,8 @@ def _call(node: Any, values: dict[Any, TorchValue]) -> TorchCall:
     result = node.meta.get("val")
     args, kwargs = _plain(node.args, values), _plain(node.kwargs, values)
     several = isinstance(result, (list, tuple))
+    if result is None and not node.users:
+        return TorchCall(node.name, str(node.target), tuple(args), kwargs, ())
     if not several:
         values[node] = _value(node.name, result)
         return TorchCall(node.name, str(node.target), tuple(args), kwargs, (values[node],))
@@ -73,7 +76,11 @@ def _plain(argument: Any, values: Mapping[Any, TorchValue]) -> Any:
 
 
 def _reader(program: Any, name: str) -> Callable[[], npt.NDArray[Any]]:
-    return lambda: _held_tensor(program, name).numpy()
+    def read() -> npt.NDArray[Any]:
+        value = _held_tensor(program, name)
+        return np.asarray((value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy())
+
+    return read
 
 
 def operators_of(program: Any) -> list[Callable[..., Any]]:

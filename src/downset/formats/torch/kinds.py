@@ -1,12 +1,13 @@
 """Translation of calls of PyTorch's operators to the graph's kinds. Without a counterpart the kind is `aten::NAME`,
-which is opaque."""
+which is opaque; PyTorch's own operator computes it, if it is pure (`kernels.aten`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from downset.formats.torch.program import TorchCall
+from downset.formats.torch.program import TorchCall, TorchValue
 
 __all__ = ["translated"]
 
@@ -25,7 +26,21 @@ def translated(call: TorchCall) -> Kind:
         translation = _TRANSLATED[base](call)
         if translation is not None:
             return translation
-    return f"aten::{name}", {}
+    positions = itertools.count()
+    args, kwargs = _plain(list(call.args), positions), _plain(dict(call.kwargs), positions)
+    return f"aten::{name}", {"call": {"args": args, "kwargs": kwargs}}
+
+
+def _plain(argument: Any, positions: Iterator[int]) -> Any:
+    """An argument as plain data, in which {"tensor": n} stands for the input n of the graph's operator."""
+    if isinstance(argument, TorchValue):
+        return {"tensor": next(positions)}
+    if isinstance(argument, Mapping):
+        return {str(name): _plain(value, positions) for name, value in argument.items()}
+    if isinstance(argument, (list, tuple)):
+        return [_plain(item, positions) for item in argument]
+    plain = argument is None or isinstance(argument, (bool, int, float, str))
+    return argument if plain else {"setting": "an element type, a device or a layout"}
 
 
 _BINARY = {

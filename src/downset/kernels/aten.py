@@ -1,0 +1,69 @@
+"""PyTorch's own operators as kernels, for calls of an exported program that the graph's kinds have no counterpart of.
+
+Only operators of a list run: those that compute from their arguments alone, write to none of them, and draw nothing. A
+`.pt2` file may name any operator of PyTorch, also one that reads files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from downset.extras import torch_library
+from downset.graph.core import Op
+
+__all__ = ["CALL", "aten_call", "is_pure_aten"]
+
+CALL = "call"
+"""The attribute of an operator that holds its arguments; {"tensor": n} stands for its input n."""
+
+_PREFIX = "aten::"
+_IDENTITIES = frozenset({"_assert_tensor_metadata", "_to_copy", "to", "type_as"})
+"""The executor converts results to the element type that the graph states, which fixed shapes and types assert too."""
+_PURE = frozenset(
+    """
+    abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d add addmm alias amax amin argmax atan avg_pool2d
+    baddbmm bitwise_and bitwise_not bitwise_or bmm broadcast_to ceil celu chunk clamp clamp_max clamp_min clone
+    constant_pad_nd contiguous conv1d conv2d convolution cos cumsum detach div einsum elu embedding eq exp expand
+    expm1 flip floor floor_divide gather ge gelu glu group_norm gt hardsigmoid hardswish index_select instance_norm
+    layer_norm le leaky_relu log log1p log_softmax logical_and logical_not logical_or lt masked_fill matmul maximum
+    mean minimum mish mm movedim mul narrow native_group_norm native_layer_norm ne neg outer pad permute pixel_shuffle
+    pixel_unshuffle pow prelu prod reciprocal reflection_pad2d relu relu6 repeat repeat_interleave replication_pad2d
+    rms_norm roll round rsqrt rsub scaled_dot_product_attention select sigmoid sign silu sin slice softmax softplus
+    sort split split_with_sizes sqrt square squeeze stack std sub sum swapaxes t tan tanh tensor_split tile topk
+    transpose tril triu true_divide unbind unflatten unsafe_split unsqueeze upsample_bicubic2d upsample_bilinear2d
+    upsample_nearest2d var view view_as where _softmax _log_softmax _unsafe_view
+    """.split()  # noqa: SIM905
+)
+
+
+def is_pure_aten(kind: str) -> bool:
+    """Whether operators of this kind run here."""
+    base = kind.removeprefix(_PREFIX).partition(".")[0]
+    return kind.startswith(_PREFIX) and (base in _PURE or base in _IDENTITIES)
+
+
+def aten_call(op: Op, inputs: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """The outputs of a call of one of these operators."""
+    base, _, overload = op.kind.removeprefix(_PREFIX).partition(".")
+    if base in _IDENTITIES:
+        return [inputs[0]]
+    operator = getattr(getattr(torch_library().ops.aten, base), overload or "default")
+    if operator._schema.is_mutable:
+        raise ValueError(f"{op.kind} writes to its arguments")
+    call = op.attrs[CALL]
+    args, kwargs = _with_tensors(call["args"], inputs), _with_tensors(call["kwargs"], inputs)
+    if base == "scaled_dot_product_attention" and (args[4:5] or [kwargs.get("dropout_p", 0.0)])[0]:
+        raise ValueError("its dropout draws random numbers")
+    results = operator(*args, **kwargs)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _with_tensors(argument: Any, inputs: Sequence[Any]) -> Any:
+    if isinstance(argument, Mapping):
+        if argument.keys() == {"tensor"}:
+            return inputs[argument["tensor"]]
+        if argument.keys() == {"setting"}:
+            raise ValueError(f"it takes {argument['setting']}, an object of PyTorch's")
+        return {name: _with_tensors(value, inputs) for name, value in argument.items()}
+    return [_with_tensors(item, inputs) for item in argument] if isinstance(argument, list) else argument
