@@ -257,7 +257,7 @@ def _placed(evidence: Evidence) -> Value:
 
 
 def _placed_foot(evidence: Evidence, count: int) -> tuple[Value, ...]:
-    return (Value("method", evidence.method, key="method"), Value("records", f"{count:,}"))
+    return _foot(evidence, Value("records", f"{count:,}"))
 
 
 def objects_document(
