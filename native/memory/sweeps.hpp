@@ -100,7 +100,7 @@ inline std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> collisi
     require_size("offsets", begins.size(), pieces.nbytes.size());
     for (const std::int64_t begin : begins)
         require(-LivePieces::kMost < begin && begin < LivePieces::kMost, "offsets: ", begin, " is not within 2^61");
-    std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> found;
+    std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> collided;
     std::set<std::pair<std::int64_t, std::int64_t>> live;  // (offset, record)
     std::vector<char> apart(begins.size(), 1);
     const auto end = [&](std::int64_t index) { return begins[index] + pieces.nbytes[index]; };
@@ -120,11 +120,11 @@ inline std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> collisi
         if (hit < 0) {
             live.insert(above, here);
         } else {
-            if (static_cast<std::int64_t>(found.size()) >= most) break;
-            found.emplace_back(step, hit, record);
+            if (static_cast<std::int64_t>(collided.size()) >= most) break;
+            collided.emplace_back(step, hit, record);
         }
     }
-    return found;
+    return collided;
 }
 
 }  // namespace downset

@@ -1,4 +1,4 @@
-"""What a user can do next: one result, which documents of every family list."""
+"""One step that a user can take next: documents of every family list such steps."""
 
 from __future__ import annotations
 
