@@ -90,7 +90,7 @@ private:
         int record;
         Size low;
     };
-    std::vector<Candidate> candidates_;  // of every node on the way
+    std::vector<Candidate> candidates_;        // of every node on the way
     std::uint64_t marks_sum_ = 0;              // of all that is not placed, where it could rest
     std::vector<std::vector<Bound>> nogoods_;  // not all of these can be at or above the offsets named
     bool weighted_ = false, windows_ = true;
@@ -248,9 +248,7 @@ private:
             if (!placed_[i]) sum += mark(i, rest_[i]);
         return sum;
     }
-    std::uint64_t mark(int record, Size rest) const {
-        return mixed(salts_[record] + static_cast<std::uint64_t>(rest));
-    }
+    std::uint64_t mark(int record, Size rest) const { return mixed(salts_[record] + static_cast<std::uint64_t>(rest)); }
     static std::vector<std::uint64_t> salts(int count) {
         std::vector<std::uint64_t> all(count);
         for (int i = 0; i < count; ++i) all[i] = mixed(static_cast<std::uint64_t>(i) + 1);

@@ -112,7 +112,9 @@ inline std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> collisi
             continue;
         }
         const auto above = live.lower_bound(here);
-        const auto meets = [&](std::int64_t other) { return begins[other] < end(record) && begins[record] < end(other); };
+        const auto meets = [&](std::int64_t other) {
+            return begins[other] < end(record) && begins[record] < end(other);
+        };
         std::int64_t hit = -1;
         if (above != live.end() && meets(above->second)) hit = above->second;
         if (above != live.begin() && meets(std::prev(above)->second)) hit = std::prev(above)->second;
