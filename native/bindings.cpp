@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "arenas/breadth_turns.hpp"
 #include "arenas/capacity_search.hpp"
 #include "arenas/ejection.hpp"
 #include "arenas/placement.hpp"
@@ -26,6 +27,7 @@
 #include "arenas/strip.hpp"
 #include "check.hpp"
 #include "deadline.hpp"
+#include "memory/sweeps.hpp"
 #include "objects/assign.hpp"
 #include "objects/exact.hpp"
 #include "objects/maxima.hpp"
@@ -49,6 +51,14 @@ namespace {
 
 using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 using Int64s = std::vector<std::int64_t>;
+
+using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using DoubleArray = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class Array>
+auto listed(const Array& array) {
+    return std::vector(array.data(), array.data() + array.size());
+}
 
 void bind_orders(nb::module_& module) {
     nb::class_<OrderProblem>(module, "OrderProblem",
@@ -144,6 +154,40 @@ void bind_arenas(nb::module_& module) {
                "The largest i-th size of all steps, for each i.");
     module.def("shared_objects", &least_objects, "records"_a, "maxima_bytes"_a, "incumbent_bytes"_a, "time_limit_s"_a,
                "state_limit"_a, Unlocked(), "(Object of each record or [], bound in bytes, states).");
+}
+
+LivePieces live_pieces(const Int64Array& low, const Int64Array& high, const Int64Array& record,
+                       const Int64Array& nbytes) {
+    LivePieces pieces{listed(low), listed(high), listed(record), listed(nbytes)};
+    pieces.check();
+    return pieces;
+}
+
+void bind_memory(nb::module_& module) {
+    nb::class_<LivePieces>(module, "LivePieces",
+                           "Pieces of lifetimes, [low, high), and the record that each is of; bytes by record.")
+        .def(
+            "__init__",
+            [](LivePieces* self, const Int64Array& low, const Int64Array& high, const Int64Array& record,
+               const Int64Array& nbytes) { new (self) LivePieces(live_pieces(low, high, record, nbytes)); },
+            "low"_a, "high"_a, "record"_a, "nbytes"_a,
+            nb::sig("def __init__(self, low: array.array[int], high: array.array[int], record: array.array[int], "
+                    "nbytes: array.array[int]) -> None"))
+        .def("breadths", &breadths, Unlocked(), "(Steps, ascending; the bytes that live from each on).")
+        .def("padded_breadth", &padded_breadth, "unit"_a, Unlocked(),
+             "The least end of records whose offsets are multiples of `unit`, by the steps alone.")
+        .def(
+            "collisions",
+            [](const LivePieces& self, const Int64Array& offsets, std::int64_t most) {
+                const Int64s begins = listed(offsets);
+                nb::gil_scoped_release unlocked;
+                return collisions(self, begins, most);
+            },
+            "offsets"_a, "most"_a,
+            nb::sig("def collisions(self, offsets: array.array[int], most: int) -> list[tuple[int, int, int]]"),
+            "(Step, record that holds the bytes, record that comes to live on them), the first `most`.")
+        .def("breadth_turns", &breadth_turns, "later_step_first"_a, Unlocked(),
+             "By record: the turn in which greedy by breadth first names it.");
 }
 
 void bind_stages(nb::module_& module) {
@@ -287,14 +331,6 @@ LoadSegment load_segment(const LoadTables& tables) {
     return LoadSegment(static_cast<int>(tables.shape(2)) - 1, tables.data(), tables.shape(0));
 }
 
-using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using DoubleArray = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class Array>
-auto listed(const Array& array) {
-    return std::vector(array.data(), array.data() + array.size());
-}
-
 // {arcs of a circle (empty: there is none), distances}
 std::pair<Int64s, std::vector<double>> longest_paths(const std::array<Int64Array, 3>& arcs, const DoubleArray& weights,
                                                      const DoubleArray& distance, double least) {
@@ -365,6 +401,7 @@ NB_MODULE(_native, module) {
         "interrupt", [](bool interrupted) { downset::interrupted = interrupted; }, "interrupted"_a,
         "Whether the searches that run, and those to come, end at once as if their time were over.");
     downset::bind_orders(module);
+    downset::bind_memory(module);
     downset::bind_arenas(module);
     downset::bind_stages(module);
     downset::bind_pieces(module);

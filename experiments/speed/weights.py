@@ -9,7 +9,9 @@ how many times the bytes of the file they read, the written file included. `proc
 runtime`: those among them that run ONNX Runtime. `CPU of runtime`: what these took. `all`: the most that all processes
 held at a time (shared pages once), by samples. `onnx.load`: CPU seconds and peak of a new interpreter that reads the
 file, weights included, and `x load` the CPU seconds by these. `limit`: bytes that each process may take at most, as
-on a machine of twice as many; without one half of this machine's memory.
+on a machine of twice as many; without one half of this machine's memory. `limit of all`: bytes that all processes
+together may take, the runtime's included, which the kernel imposes (memory_group.py); `none` where it lets this user
+impose none.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import sys
 import tempfile
 import threading
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+from experiments.speed.memory_group import memory_group
 from experiments.speed.start import as_installed
 
 COUNTED = """
@@ -68,8 +72,9 @@ status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print(time.process_time(), status["VmHWM"].split()[0])
 """
 RUNTIME = "downset.runtimes."
-FILES = ((60, False, ""), (210, False, ""), (1000, True, "2GB"))
-"""Decimal megabytes of weights, whether they lie beside the model, and the limit of a process."""
+FILES = ((60, False, "", 1000), (210, False, "", None), (1000, True, "2GB", 4000))
+"""Decimal megabytes of weights, whether they lie beside the model, the limit of a process, and megabytes that all
+processes together may take."""
 BRANCHES = 33
 
 
@@ -126,12 +131,17 @@ def held(process: int) -> int:
     return total
 
 
-def fitted(path: Path, folder: Path, bytecode: Path, limit: str) -> dict[str, Any]:
+def fitted(
+    path: Path, folder: Path, bytecode: Path, limit: str, prefixed: Callable[[list[str]], list[str]]
+) -> dict[str, Any]:
+    """The figures of one command, which runs as `prefixed` says."""
     counts, ended, most = folder / "counts.json", threading.Event(), [0]
     command = [sys.executable, "-P", "-c", COUNTED, "fit", str(path), "-o", str(folder / "fitted.onnx"), "--json"]
     command += ["--time-limit", "5s", *(["--worker-memory", limit] if limit else [])]
     environment = as_installed(bytecode) | {"COUNTS": str(counts)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+    with subprocess.Popen(
+        prefixed(command), env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as running:
 
         def watch() -> None:
             while not ended.wait(0.05):
@@ -161,12 +171,25 @@ def fitted(path: Path, folder: Path, bytecode: Path, limit: str) -> dict[str, An
 
 def rows(options: Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as bytecode:
-        measured(Path(bytecode), 1, False, "")  # compiles the modules, as an installed package has them
-        for megabytes, beside, limit in FILES[:1] if options.quick else FILES:
-            yield measured(Path(bytecode), megabytes, beside, limit)
+        measured(Path(bytecode), FILES[0])  # compiles the modules, as an installed package has them
+        for file in FILES[:1] if options.quick else FILES:
+            yield measured(Path(bytecode), file)
 
 
-def measured(bytecode: Path, megabytes: int, beside: bool, limit: str) -> Row:
+def measured(bytecode: Path, file: tuple[int, bool, str, int | None]) -> Row:
+    megabytes, beside, limit, most_megabytes = file
+    with ExitStack() as stack:
+        group = None
+        if most_megabytes is not None:
+            with suppress(PermissionError, FileNotFoundError):  # this user may make no group
+                group = stack.enter_context(memory_group(most_megabytes * 10**6))
+        imposed = most_megabytes if group else None
+        row = _measured(bytecode, (megabytes, beside, limit), group.command if group else list)
+        return row | {"limit_of_all_bytes": imposed and imposed * 10**6}
+
+
+def _measured(bytecode: Path, file: tuple[int, bool, str], prefixed: Callable[[list[str]], list[str]]) -> Row:
+    megabytes, beside, limit = file
     with tempfile.TemporaryDirectory() as source, tempfile.TemporaryDirectory() as folder:
         path = Path(source) / "branches.onnx"
         size = write_branches(path, megabytes, beside)
@@ -179,7 +202,7 @@ def measured(bytecode: Path, megabytes: int, beside: bool, limit: str) -> Row:
             "limit": limit or None,
             "load_cpu_s": round(load_s, 2),
             "load_bytes": load_bytes,
-            **fitted(path, Path(folder), bytecode, limit),
+            **fitted(path, Path(folder), bytecode, limit, prefixed),
         }
 
 
@@ -203,6 +226,7 @@ EXPERIMENT = Experiment(
         *fields("processes", "of_runtime"),
         ("CPU s of runtime", "{runtime_cpu_s:.1f}"),
         ("all MB", _mb("all_bytes")),
+        ("limit of all", lambda row: _mb("limit_of_all_bytes")(row) if row.get("limit_of_all_bytes") else "none"),
         *fields("shipped", "proven"),
     ),
     key=("megabytes", "weights"),

@@ -36,7 +36,7 @@ namespace downset {
 class CapacitySearch : public SectionState {
 public:
     explicit CapacitySearch(const ArenaProblem& problem)
-        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0) {}
+        : SectionState(problem), failures_(std::size_t{1} << table_bits_, 0), salts_(salts(count_)) {}
 
     // Looks for a placement within `capacity`. kImpossible is a proof.
     Outcome run(Size capacity, double seconds, std::int64_t node_limit) {
@@ -81,12 +81,16 @@ private:
     static constexpr int kMargin = 2;            // sections added on both sides of what failed
     static constexpr std::size_t kMostNogoods = 200;
 
+    using Candidate = std::tuple<Size, int, int>;  // lowest offset, place in the order at hand, record
+
     int table_bits_ = 18;
     std::vector<std::uint64_t> failures_;
+    std::vector<std::uint64_t> salts_;  // by record, in its marks
     struct Bound {
         int record;
         Size low;
     };
+    std::vector<Candidate> candidates_;        // of every node on the way
     std::uint64_t marks_sum_ = 0;              // of all that is not placed, where it could rest
     std::vector<std::vector<Bound>> nogoods_;  // not all of these can be at or above the offsets named
     bool weighted_ = false, windows_ = true;
@@ -95,7 +99,7 @@ private:
 
     CapacitySearch(const ArenaProblem& problem, const Window& window, const CapacitySearch& outer)
         : SectionState(problem, window), table_bits_(12), failures_(std::size_t{1} << table_bits_, 0),
-          weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
+          salts_(salts(count_)), weighted_(outer.weighted_), windows_(false), order_(outer.order_) {
         capacity_ = outer.capacity_;
         deadline_ = outer.deadline_;
     }
@@ -111,6 +115,7 @@ private:
         weighted_ = weighted;
         slice_ = std::min(length * kRun * count_ + 16, node_limit - total_nodes_);
         nodes_ = asked_ = 0;
+        candidates_.clear();
         const Outcome outcome = from_start();
         total_nodes_ += nodes_;
         return outcome;
@@ -174,25 +179,29 @@ private:
         return outcome;
     }
 
-    using Candidate = std::tuple<Size, int, int>;  // lowest offset, place in the order at hand, record
-
     Outcome descend(const Part& part, Size last) {
         const std::int64_t entered = nodes_, learnt = learnt_;
         // A record that would leave room for a whole other one below it is not next: that one could sink there.
         Size ceiling = std::numeric_limits<Size>::max();
-        std::vector<Candidate> candidates;
+        const std::size_t first = candidates_.size();
         for (int place = 0; place < static_cast<int>(part.records.size()); ++place) {
             const int i = part.records[place];
             if (placed_[i]) continue;
             ceiling = std::min(ceiling, rest_[i] + size_[i]);
-            if (low_[i] >= last && low_[i] < ceiling) candidates.emplace_back(low_[i], place, i);
+            if (low_[i] >= last && low_[i] < ceiling) candidates_.emplace_back(low_[i], place, i);
         }
         if (ceiling == std::numeric_limits<Size>::max()) return Outcome::kSolved;
-        std::erase_if(candidates, [&](const Candidate& one) { return std::get<0>(one) >= ceiling; });
-        std::sort(candidates.begin(), candidates.end());
+        const auto own = candidates_.begin() + first;
+        candidates_.erase(
+            std::remove_if(own, candidates_.end(), [&](const Candidate& one) { return std::get<0>(one) >= ceiling; }),
+            candidates_.end());
+        std::sort(candidates_.begin() + first, candidates_.end());
+        const std::size_t end = candidates_.size();
         const std::size_t changes = trail_.size(), depth = stack_.size();
         const std::uint64_t marks_sum = marks_sum_;
-        for (auto [offset, place, record] : candidates) {
+        for (std::size_t next = first; next < end; ++next) {
+            const auto [offset, place, record] = candidates_[next];
+            candidates_.resize(end);
             if (nodes_ % 8 == 0 && deadline_.passed()) timed_out_ = true;
             if (++nodes_ > slice_ || timed_out_) return Outcome::kLimit;
             const Outcome outcome = after(part, record, offset);
@@ -201,6 +210,7 @@ private:
             marks_sum_ = marks_sum;
             if (learnt_ != learnt && refuted()) return Outcome::kImpossible;
         }
+        candidates_.resize(first);
         const std::int64_t below = nodes_ - entered;
         if (windows_ && below >= kThrash && nodes_ - asked_ >= below / 2) search_window(part, entered, below);
         return Outcome::kImpossible;
@@ -238,8 +248,11 @@ private:
             if (!placed_[i]) sum += mark(i, rest_[i]);
         return sum;
     }
-    static std::uint64_t mark(int record, Size rest) {
-        return mixed(mixed(static_cast<std::uint64_t>(record) + 1) + static_cast<std::uint64_t>(rest));
+    std::uint64_t mark(int record, Size rest) const { return mixed(salts_[record] + static_cast<std::uint64_t>(rest)); }
+    static std::vector<std::uint64_t> salts(int count) {
+        std::vector<std::uint64_t> all(count);
+        for (int i = 0; i < count; ++i) all[i] = mixed(static_cast<std::uint64_t>(i) + 1);
+        return all;
     }
     std::uint64_t& slot(std::uint64_t state) { return failures_[state >> (64 - table_bits_)]; }
 

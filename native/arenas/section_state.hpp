@@ -210,7 +210,11 @@ private:
         }
         if (count < 2) return true;
         // Not first: a job that does not fit below all of a set goes above one of it, so not below their least end.
-        sort_jobs([](const Job& one, const Job& other) { return one.end > other.end; });
+        std::reverse(jobs_.begin(), jobs_.end());  // nearly the order by ends then
+        sort_jobs([](const Job& one, const Job& other) {
+            if (one.end != other.end) return one.end > other.end;
+            return one.low != other.low ? one.low < other.low : one.record < other.record;
+        });
         sums_.resize(count);
         Size sum = 0;
         for (int k = 0; k < count; ++k) sums_[k] = sum += jobs_[k].size;

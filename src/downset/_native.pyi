@@ -1,5 +1,6 @@
 """The searches of downset, compiled."""
 
+import array
 import enum
 from collections.abc import Mapping, Sequence
 
@@ -88,6 +89,30 @@ def pair_bound(
     """
     Bytes that no order stays below, from pairs of operators; at least `bound_bytes`.
     """
+
+class LivePieces:
+    """
+    Pieces of lifetimes, [low, high), and the record that each is of; bytes by record.
+    """
+
+    def __init__(
+        self, low: array.array[int], high: array.array[int], record: array.array[int], nbytes: array.array[int]
+    ) -> None: ...
+    def breadths(self) -> tuple[list[int], list[int]]:
+        """(Steps, ascending; the bytes that live from each on)."""
+
+    def padded_breadth(self, unit: int) -> int:
+        """
+        The least end of records whose offsets are multiples of `unit`, by the steps alone.
+        """
+
+    def collisions(self, offsets: array.array[int], most: int) -> list[tuple[int, int, int]]:
+        """
+        (Step, record that holds the bytes, record that comes to live on them), the first `most`.
+        """
+
+    def breadth_turns(self, later_step_first: bool) -> list[int]:
+        """By record: the turn in which greedy by breadth first names it."""
 
 class Records:
     """

@@ -22,8 +22,8 @@ from downset.arenas.planners import ARENAS, SHARED
 from downset.arenas.strip_packing import strip_packing
 from downset.errors import InvalidPlan, UnsupportedError
 from downset.memory.bounds import breadths, objects_bound, offsets_bound, positional_maxima
-from downset.memory.records import Record, collisions
-from tests.arenas.oracles import gaps, objects, spread, strip
+from downset.memory.records import Record, collisions, live_pieces
+from tests.arenas.oracles import gaps, objects, spread, strip, sweeps
 from tests.clocks import unlimited
 from tests.effort import cases
 from tests.oracles_arena import least_height, least_total, meet
@@ -319,6 +319,27 @@ def test_collisions_are_those_of_all_pairs(records, data):
         one, other = (records[at].id for at in sorted(found[0][1:]))
         with pytest.raises(InvalidPlan, match=f"'{one}' and '{other}' overlap in bytes .* from step {found[0][0]}$"):
             check_placement([replace(record, alignment=1) for record in records], offsets)
+
+
+@settings(max_examples=cases(300), deadline=None)
+@given(records=record_sets(most=12, pins=False), unit=st.integers(1, 9), data=st.data())
+def test_the_sweeps_are_those_of_the_oracle(records, unit, data):
+    assert breadths(records) == sweeps.breadths(records)
+    assert live_pieces(records).padded_breadth(unit) == sweeps.padded_breadth(records, unit)
+    offsets = [data.draw(st.integers(0, 30)) for _ in records]
+    expected = list(sweeps.collisions(records, offsets))
+    assert collisions(records, offsets) == expected
+    most = data.draw(st.integers(0, 3))
+    assert collisions(records, offsets, most=most) == expected[:most]
+
+
+def test_the_checker_says_what_64_bits_do_not_hold():
+    record = Record("a", 0, 1, 4)
+    with pytest.raises(InvalidPlan, match="lies at 18446744073709551616, which no arena holds"):
+        check_placement([record], [1 << 64])
+    for beyond in (replace(record, stop=1 << 64), replace(record, nbytes=1 << 62)):
+        with pytest.raises(UnsupportedError, match="fit into 64 bits; check"):
+            breadths([beyond])
 
 
 def test_every_method_refuses_what_64_bits_do_not_hold():

@@ -1,6 +1,7 @@
 """`downset arena`, as a person with a file of records meets it: figures, files, exit codes, one line for a mistake."""
 
 import json
+import math
 from pathlib import Path
 
 import jsonschema
@@ -52,12 +53,29 @@ def test_json_keeps_its_schema_and_says_what_the_paper_says(arena):
     result = json.loads(out)
     jsonschema.validate(result, SCHEMA)
     assert (status, err) == (0, "")
-    keys = ["method", "arena_bytes", "bound_bytes", "proven", "seconds", "stopped_by", "offsets", "next_steps"]
+    keys = [
+        "method",
+        "states",
+        "arena_bytes",
+        "bound_bytes",
+        "proven",
+        "seconds",
+        "stopped_by",
+        "offsets",
+        "next_steps",
+    ]
     assert list(result)[4:] == keys
     assert result["method"] == "greedy_by_size"
     assert round(result["arena_bytes"] / 2**20, 3) == 4.653
     assert round(result["bound_bytes"] / 2**20, 3) == 4.320
     assert not result["proven"]
+
+
+def test_json_tells_how_many_placements_were_tried(arena, file):
+    path = file(TIGHT)
+    searched = plan_arena(read_records(path), method="exact", time_limit_s=math.inf, work_limit=5)
+    told = json.loads(arena(path, "--method", "exact", "--work-limit", "5", "--json")[1])
+    assert told["states"] == searched.evidence.states > 0
 
 
 def test_the_default_meets_the_bound_with_proof(arena):

@@ -160,3 +160,18 @@ def test_a_crash_of_the_reader_is_an_error_here(tmp_path, monkeypatch):
     flatbuffer._verify.cache_clear()
     with pytest.raises(UnsupportedError, match=r"the reader of \.tflite files crashed \(signal 6\)"):
         flatbuffer.read_flatbuffer(EMBEDDING)
+
+
+def test_graphs_hold_their_constants_through_the_file(tmp_path):
+    path = tmp_path / "m.tflite"
+    path.write_bytes(STREAMING.read_bytes())
+    model = flatbuffer_utils.read_model(str(path))
+    loaded = load(path)
+    assert loaded.constants
+    for constant in loaded.constants:
+        held = model.subgraphs[0].tensors[loaded.source.tensor_index[constant]]
+        content = model.buffers[held.buffer].data
+        assert loaded.constant(constant).tobytes() == np.asarray(content, np.uint8).tobytes()
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(LoadError, match="has changed since it was read"):
+        loaded.constant(constant)

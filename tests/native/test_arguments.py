@@ -1,6 +1,7 @@
 """Every entry point of the native module says what is wrong with its arguments, and reads nothing outside them."""
 
 import math
+from array import array
 
 import numpy as np
 import pytest
@@ -71,6 +72,11 @@ def order_problem(operators=2, storages=2, **changed):
 def records(count=2, **changed):
     given = {"nbytes": [4] * count, "alignment": [1] * count, "pinned": [-1] * count, "active": [[(0, 2)]] * count}
     return native.Records(**given | changed)
+
+
+def live_pieces(**changed):
+    given = {"low": [0, 1], "high": [2, 3], "record": [0, 1], "nbytes": [4, 4]} | changed
+    return native.LivePieces(**{name: array("q", column) for name, column in given.items()})
 
 
 def row_form(**changed):
@@ -160,6 +166,17 @@ FAULTS = [
     (lambda: records(active=[[(0, 2)], []]), "active: a record never lives"),
     (lambda: records(active=[[(0, 2)], [(3, 3)]]), "active: [3, 3) is not an interval"),
     (lambda: records(active=[[(0, 2)], [(3, 5), (4, 6)]]), "active: [4, 6) is not an interval behind"),
+    (lambda: live_pieces(high=[2]), "high: 1 entries; 2 are needed"),
+    (lambda: live_pieces(record=[0]), "record: 1 entries; 2 are needed"),
+    (lambda: live_pieces(record=[0, 2]), "record: 2 is not an index below 2"),
+    (lambda: live_pieces(record=[0, -1]), "record: -1 is not an index below 2"),
+    (lambda: live_pieces(high=[2, 1]), "low: [1, 1) is not an interval"),
+    (lambda: live_pieces(nbytes=[4, -1]), "nbytes: -1 is not at least 0"),
+    (lambda: live_pieces(nbytes=[2**60, 2**60]), "nbytes: they come to more than 2^61"),
+    (lambda: live_pieces().padded_breadth(0), "unit: 0 is not above 0"),
+    (lambda: live_pieces().padded_breadth(2**61), "unit: 2305843009213693952 is too large"),
+    (lambda: live_pieces().collisions(array("q", [0]), 9), "offsets: 1 entries; 2 are needed"),
+    (lambda: live_pieces().collisions(array("q", [0, 2**62]), 9), "offsets: 4611686018427387904 is not within 2^61"),
     (lambda: native.place_in_order(records(), [0, 2], False, 1.0), "sequence: 2 is not an index below 2"),
     (lambda: native.spread(records(), [-1], [9], 0, []), "sequence: -1 is not an index below 2"),
     (lambda: native.spread(records(), [0], [9], 0, [[0]]), "choices: 1 entries; 2 are needed"),
@@ -372,6 +389,18 @@ def draw_arenas(given):
     native.shared_objects(found, maxima, given.number(0, 20), given.seconds(), given.number(0, 99))
 
 
+def draw_sweeps(given):
+    count = given.size()
+    low = given.numbers(count)
+    high = [max(min(start + given.number(1, 3), 2**63 - 1), -(2**63)) for start in low]
+    pieces = live_pieces(low=low, high=high, record=given.numbers(count, 0, count - 1), nbytes=given.numbers(count))
+    steps, totals = pieces.breadths()
+    assert len(steps) == len(totals) <= 2 * count
+    pieces.padded_breadth(given.number(1))
+    assert len(pieces.collisions(array("q", given.numbers(count)), given.number())) <= count
+    assert len(pieces.breadth_turns(given.flag())) == count
+
+
 def draw_stages(given):
     count = given.draw(st.sampled_from([0, 1, 2, 3, 4, 64]))
     thin = count == 64  # a chain: all else has too many downsets
@@ -447,7 +476,7 @@ def draw_loads(given):
     native.least_latency(problem, rounds, time_limit_s=given.seconds(), state_limit=3000)
 
 
-@pytest.mark.parametrize("family", [draw_orders, draw_arenas, draw_stages, draw_pieces, draw_loads])
+@pytest.mark.parametrize("family", [draw_orders, draw_sweeps, draw_arenas, draw_stages, draw_pieces, draw_loads])
 @settings(max_examples=cases(200))
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):

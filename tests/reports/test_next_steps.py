@@ -24,7 +24,8 @@ from downset.reports.next_steps import (
 from downset.reports.pipeline_documents import served_document
 from downset.reports.pipeline_sentences import SLOWER, one_device_line, period_claim, space_line
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
-from downset.results.fit import Figure, Measured, NextStep, RamVerdict
+from downset.results.fit import Figure, Measured, RamVerdict
+from downset.results.next_step import NextStep
 from downset.results.plans import Arena, Evidence
 from downset.results.policy import Policy
 from downset.results.serving import DeviceUse, Served

@@ -14,11 +14,11 @@ import downset as ds
 from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
 from downset.graph.core import Graph, Op, Tensor
 from downset.memory.liveness import profile
-from downset.reports.arena_view import Operator, arena_view
+from downset.reports.arena_view import Operator, arena_view, moved_steps
 from downset.reports.axes import Axis, tick_text, ticks
 from downset.reports.charts import chart_svg
 from downset.reports.document import Document, Picture, Section, Table, Verdict, columns
-from downset.reports.memory_map import arena_chart, kind_styles, moved_steps, scale_of
+from downset.reports.memory_map import arena_chart, kind_styles, scale_of
 from downset.reports.page.memory_figure import largest_tensors
 from downset.reports.page.render import embedded, render
 from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure

@@ -134,6 +134,8 @@ def _first_best(
     chosen: tuple[int, ...] = ()
     least: int | None = None
     for strategy, rule, _ in _in_time(_taking_part(records, members), clock):
+        if strategy.plan is from_objects and least is not None and least <= _stacked_bound(records):
+            continue  # it takes longest, and cannot be lower
         result = strategy.plan(records, **strategy.taken(ties=rule, clock=clock))
         value = measure(records, result.solution)
         if least is None or value < least:
@@ -142,6 +144,11 @@ def _first_best(
             break
     proven = least == bound
     return Found(chosen, bound, proven, stopped_by="" if proven else clock.stopped_by())
+
+
+def _stacked_bound(records: Sequence[Record]) -> int:
+    """A bound of every arena in which shared objects lie one after the other: `from_objects` leaves pins below them."""
+    return objects_bound([record for record in records if record.offset is None])
 
 
 def _taking_part(records: Sequence[Record], members: Iterable[Member]) -> list[Member]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 
-from downset.arenas.check_overlaps import reads_before_it_writes
 from downset.errors import InvalidPlan
 from downset.graph.core import ABSENT, Graph, Op
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
@@ -232,4 +231,6 @@ class _ArenaSimulation:
             return False
         if read_value not in offsets or value not in offsets:
             return False
+        from downset.arenas.check_overlaps import reads_before_it_writes  # it needs NumPy, which few arenas do
+
         return reads_before_it_writes(self._graph, op, kernels, offsets[read_value], offsets[value])

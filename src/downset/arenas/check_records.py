@@ -7,7 +7,7 @@ from itertools import pairwise
 from numbers import Integral
 
 from downset.errors import InvalidPlan
-from downset.memory.records import Overlap, Record, collisions
+from downset.memory.records import MOST, Overlap, Record, collisions
 from downset.results.plans import Arena, Evidence, SharedObjects
 from downset.text import brief
 
@@ -27,11 +27,13 @@ def check_placement(
     for record, offset in zip(records, offsets, strict=True):
         if offset < 0 or offset % record.alignment:
             raise InvalidPlan(f"record {record.id!r} lies at {offset}, not at a multiple of {record.alignment}")
+        if offset >= MOST:
+            raise InvalidPlan(f"record {record.id!r} lies at {offset}, which no arena holds: 64 bits are too few")
         if record.offset is not None and offset != record.offset:
             raise InvalidPlan(f"record {record.id!r} is pinned at {record.offset} but lies at {offset}")
         if capacity is not None and offset + record.nbytes > capacity:
             raise InvalidPlan(f"record {record.id!r} ends at {offset + record.nbytes}, above the capacity {capacity}")
-    clashes = collisions(records, offsets) if not overlaps else _clashes(records, offsets, overlaps)
+    clashes = collisions(records, offsets, most=1) if not overlaps else _clashes(records, offsets, overlaps)
     for step, *pair in clashes:
         one, other = sorted(pair)
         low = max(offsets[one], offsets[other])
@@ -75,7 +77,9 @@ def _clashes(
 
 def _check_numbers(records: Sequence[Record], numbers: Sequence[int], what: str) -> None:
     """Raise InvalidPlan unless there is a whole number for each record."""
-    if not isinstance(numbers, Sequence) or not all(isinstance(number, Integral) for number in numbers):
+    if not isinstance(numbers, Sequence) or not all(
+        type(number) is int or isinstance(number, Integral) for number in numbers
+    ):
         raise InvalidPlan(f"the {what} are {brief(repr(numbers))}; give a whole number for each record")
     if len(numbers) != len(records):
         raise InvalidPlan(f"{len(numbers)} {what} for {len(records)} records")

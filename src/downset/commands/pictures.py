@@ -152,12 +152,12 @@ def not_written_lines(*paths: str | None) -> list[str]:
 def write_page(path: str | None, document: Document, *, source: str | Path, packages: Sequence[str] = ()) -> None:
     """Write the page completely or not at all; nothing without a path. Its facts name the command with its defaults,
     and versions, with those of `packages`, where the page does not."""
+    if path is None:
+        return
     from downset.reports.document import Value, versions_value
     from downset.reports.page.render import render
     from downset.runtimes.versions import versions_of
 
-    if path is None:
-        return
     foot, titles = [*document.foot], {figure.title for figure in document.foot}
     if "command" not in titles:
         foot.append(Value("command", shlex.join(["downset", *sys.argv[1:]])))
@@ -186,20 +186,21 @@ def write_memory_pictures(
     paths: Mapping[str, str | None], views: Sequence[ArenaView], *, caption: str, limit_bytes: int | None, source: str
 ) -> None:
     """Write the pictures of arenas that `--map` and `--trace` ask for."""
-    from downset.reports.memory_map import memory_map
-    from downset.reports.trace import arena_trace
-
     if paths["--map"] is not None:
+        from downset.reports.memory_map import memory_map
+
         write_picture(paths["--map"], memory_map(views, caption=caption, limit_bytes=limit_bytes), source=source)
     if paths["--trace"] is not None:
+        from downset.reports.trace import arena_trace
+
         write_picture(paths["--trace"], arena_trace(views), source=source)
 
 
 def write_timelines(path: str | None, timelines: Sequence[Timeline | None], *, source: str | Path) -> None:
     """Write the known timelines to the file of `--trace`; nothing without a path."""
-    from downset.reports.trace import timeline_trace
-
     if path is not None:
+        from downset.reports.trace import timeline_trace
+
         drawable = [timeline for timeline in timelines if timeline is not None]
         write_picture(path, timeline_trace(drawable), source=source)
 

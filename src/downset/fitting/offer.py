@@ -15,7 +15,8 @@ from downset.fitting.strips import StripSearch
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
 from downset.partial.front import PartialPlan
-from downset.results.fit import Fit, NextStep
+from downset.results.fit import Fit
+from downset.results.next_step import NextStep
 from downset.text import format_bytes
 
 __all__ = ["fit_call", "offer_strips"]

@@ -25,7 +25,8 @@ from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent, tflm_kept, tflm_persistent
 from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
-from downset.results.fit import NextStep, Rewrite
+from downset.results.fit import Rewrite
+from downset.results.next_step import NextStep
 from downset.results.plans import Evidence, Order, Together
 from downset.rewrites.tflite_form import writable_rows
 from downset.rewrites.two_passes import in_two_passes

@@ -24,7 +24,8 @@ from downset.messages import Message, Setting, joined
 from downset.reports.fit_steps import fit_next_steps
 from downset.reports.next_steps import listed, remedy_lines
 from downset.reports.peak import PeakCause, peak_cause, peak_lines, peak_words
-from downset.results.fit import Fit, NextStep, RamVerdict
+from downset.results.fit import Fit, RamVerdict
+from downset.results.next_step import NextStep
 from downset.results.plans import Arena
 from downset.runtimes.targets import TARGETS
 from downset.text import format_bytes, shortened

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from math import gcd
 
 from downset import native
 from downset.errors import InfeasibleError
-from downset.memory.records import Record, align_up
+from downset.memory.records import Record, live_pieces
 
 __all__ = ["breadth_bound", "breadths", "check_capacity", "objects_bound", "offsets_bound", "positional_maxima"]
 
 
 def breadths(records: Sequence[Record]) -> list[tuple[int, int]]:
     """(step, bytes live from that step on) at every step where the sum changes, ascending. O(n log n)."""
-    changes: dict[int, int] = {}
-    for record in records:
-        for low, high in record.active():
-            changes[low] = changes.get(low, 0) + record.nbytes
-            changes[high] = changes.get(high, 0) - record.nbytes
-    total, profile = 0, []
-    for step in sorted(changes):
-        total += changes[step]
-        profile.append((step, total))
-    return profile
+    steps, totals = live_pieces(records).breadths()
+    return list(zip(steps, totals, strict=True))
 
 
 def breadth_bound(records: Sequence[Record]) -> int:
     """The most bytes live at one step: no placement in one arena needs less (memory-management paper, section 5.1)."""
-    return max((total for _, total in breadths(records)), default=0)
+    return max(live_pieces(records).breadths()[1], default=0)
 
 
 def offsets_bound(records: Sequence[Record]) -> int:
@@ -62,26 +53,7 @@ def _padded_bound(records: Sequence[Record], unit: int) -> int:
     topmost takes a whole multiple of `unit`. The topmost may be the one that leaves the most bytes of it unused."""
     if all(record.nbytes % unit == 0 for record in records):
         return 0  # `breadth_bound` is the same then
-    events = []
-    for index, record in enumerate(records):
-        for low, high in record.active():
-            events += [(low, 1, index), (high, 0, index)]
-    events.sort()
-    best = total = 0
-    unused = [align_up(record.nbytes, unit) - record.nbytes for record in records]
-    live: set[int] = set()
-    largest: list[tuple[int, int]] = []  # (-unused, record) of all live records and of some that are no longer live
-    for _, comes, index in events:
-        total += (records[index].nbytes + unused[index]) * (1 if comes else -1)
-        if not comes:
-            live.discard(index)
-            continue
-        live.add(index)
-        heappush(largest, (-unused[index], index))
-        while largest[0][1] not in live:
-            heappop(largest)
-        best = max(best, total + largest[0][0])
-    return best
+    return live_pieces(records).padded_breadth(unit)
 
 
 def positional_maxima(records: Sequence[Record]) -> tuple[int, ...]:

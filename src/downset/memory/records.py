@@ -6,16 +6,34 @@ The term is that of the memory-management paper (section 3). Intervals here are 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from numbers import Integral
+from typing import TYPE_CHECKING
 
-from downset.errors import UsageError
+from downset import native
+from downset.errors import UnsupportedError, UsageError
 from downset.text import abridged, brief
 
-__all__ = ["Overlap", "Record", "align_up", "aligned", "check_records", "collisions", "faults"]
+if TYPE_CHECKING:
+    from downset import _native
+
+__all__ = [
+    "MOST",
+    "Overlap",
+    "Record",
+    "align_up",
+    "aligned",
+    "check_records",
+    "collisions",
+    "faults",
+    "live_pieces",
+]
+
+MOST = 1 << 61
+"""Steps and sums of sizes are below it, so that every sum and difference fits into 64 bits."""
 
 
 _WHOLE = ("start", "stop", "nbytes", "alignment")
@@ -177,34 +195,41 @@ def _is_integer(value: object) -> bool:
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
-def collisions(records: Sequence[Record], offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def collisions(
+    records: Sequence[Record], offsets: Sequence[int], *, most: int | None = None
+) -> list[tuple[int, int, int]]:
     """(step, one record, another): the step at which the second record becomes live on bytes that the first holds.
 
-    They come in the order of the steps, at least one for every record that becomes live on bytes in use. O(n log n)
-    comparisons: live records that do not collide are sorted by offset, so a new one is compared with its neighbours.
+    They come in the order of the steps, at least one for every record that becomes live on bytes in use, unless `most`
+    are enough. O(n log n). Raises UnsupportedError for numbers that 64 bits do not hold.
     """
-    events: list[tuple[int, int, int]] = []
-    for index, record in enumerate(records):
-        for low, high in record.active() if record.nbytes > 0 else ():
-            events += [(low, 1, index), (high, 0, index)]
-    events.sort()
-    live: list[tuple[int, int]] = []  # (offset, record)
-    apart = [True] * len(records)
-    for step, comes, index in events:
-        begin, end = offsets[index], offsets[index] + records[index].nbytes
-        if not comes:
-            if apart[index]:
-                del live[bisect_left(live, (begin, index))]
-            continue
-        position = bisect_left(live, (begin, index))
-        others = [live[position - 1][1]] if position else []
-        others += [live[position][1]] if position < len(live) else []
-        hit = [i for i in others if offsets[i] < end and begin < offsets[i] + records[i].nbytes]
-        apart[index] = not hit
-        if hit:
-            yield step, hit[0], index
-        else:
-            insort(live, (begin, index))
+    return live_pieces(records).collisions(_int64s(offsets), MOST if most is None else most)
+
+
+def live_pieces(records: Sequence[Record]) -> _native.LivePieces:
+    """The records for the native sweeps. Raises UnsupportedError where 64 bits do not hold their steps, or the sum of
+    their sizes. O(n)."""
+    sizes = [record.nbytes for record in records]
+    if sum(sizes) >= MOST or min(sizes, default=0) < 0:
+        raise UnsupportedError(
+            f"sizes of {len(records):,} records from {min(sizes):,} to {max(sizes):,} bytes together do not fit into "
+            "64 bits; check their units"
+        )
+    if all(not record.gaps and record.start < record.stop for record in records):
+        low, high = [record.start for record in records], [record.stop for record in records]
+        owners: Sequence[int] = range(len(records))
+    else:
+        pieces = [(*piece, index) for index, record in enumerate(records) for piece in record.active()]
+        low, high, owners = ([piece[k] for piece in pieces] for k in range(3))
+    return native.compiled.LivePieces(_int64s(low), _int64s(high), _int64s(owners), _int64s(sizes))
+
+
+def _int64s(numbers: Sequence[int]) -> array[int]:
+    """The numbers, bytes or steps, as 64-bit integers; raises UnsupportedError where one is not within MOST."""
+    most = max(max(numbers, default=0), -min(numbers, default=0))
+    if most >= MOST:
+        raise UnsupportedError(f"{most:,} bytes or steps do not fit into 64 bits; check their units")
+    return array("q", numbers)
 
 
 def check_records(records: Iterable[Record]) -> tuple[Record, ...]:

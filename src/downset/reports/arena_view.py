@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,16 @@ from downset.reports.naming import kind_name, shape_text
 from downset.results.plans import Arena
 from downset.text import format_bytes
 
-__all__ = ["KINDS_SHOWN", "ArenaView", "Operator", "arena_view", "kind_styles", "record_view", "unfilled_text"]
+__all__ = [
+    "KINDS_SHOWN",
+    "ArenaView",
+    "Operator",
+    "arena_view",
+    "kind_styles",
+    "moved_steps",
+    "record_view",
+    "unfilled_text",
+]
 
 KINDS_SHOWN = 7
 """Kinds of operators with a colour of their own; the rest shares one."""
@@ -158,3 +168,30 @@ def kind_styles(views: Sequence[ArenaView]) -> dict[str, str]:
             count[operator.kind] += 1
     ranked = sorted({*weight, *count}, key=lambda kind: (-weight[kind], -count[kind], kind))
     return {kind: f"c{min(place, KINDS_SHOWN)}" if place < KINDS_SHOWN else "c8" for place, kind in enumerate(ranked)}
+
+
+def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozenset[int]:
+    """The steps of the new order whose operators changed their place among the others: those outside of a longest
+    sequence that both orders run in the same order. New operators count too. O(n log n)."""
+    place = {(operator.name, operator.kind): step for step, operator in enumerate(before)}
+    ends: list[int] = []
+    last: list[int] = []
+    previous: dict[int, int] = {}
+    for step, operator in enumerate(after):
+        old = place.get((operator.name, operator.kind))
+        if old is None:
+            continue
+        position = bisect_left(ends, old)
+        if position:
+            previous[step] = last[position - 1]
+        if position == len(ends):
+            ends.append(old)
+            last.append(step)
+        else:
+            ends[position], last[position] = old, step
+    kept = set()
+    step = last[-1] if last else -1
+    while step >= 0:
+        kept.add(step)
+        step = previous.get(step, -1)
+    return frozenset(range(len(after))) - kept

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from downset.reports.charts import Chart
-    from downset.results.fit import NextStep
+    from downset.results.next_step import NextStep
 
 __all__ = [
     "EVERYWHERE",

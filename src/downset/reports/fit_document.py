@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from downset.messages import Message, Setting, joined
-from downset.reports.arena_view import ArenaView, arena_view
+from downset.reports.arena_view import ArenaView, arena_view, moved_steps
 from downset.reports.comparisons import comparison_data, proof_line
 from downset.reports.document import (
     EVERYWHERE,
@@ -49,7 +49,6 @@ from downset.reports.fit_sentences import (
 from downset.reports.fit_steps import fit_next_steps
 from downset.reports.fit_tables import FRONT, SESSIONS, candidates_picture, front_picture, latency_data, settings_text
 from downset.reports.gaps import bound_text, gap_of, gap_text
-from downset.reports.memory_map import moved_steps
 from downset.reports.naming import shape_text
 from downset.reports.peak import peak_cause, peak_table, peak_values
 from downset.reports.process_view import process_data, process_line, process_note, process_tables

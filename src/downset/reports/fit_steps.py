@@ -13,7 +13,8 @@ from downset.messages import Message, Setting, joined
 from downset.reports.fit_sentences import stopped_by
 from downset.reports.more_search import larger_limit
 from downset.reports.next_steps import more_search, ranked, smaller_tensors
-from downset.results.fit import Fit, NextStep
+from downset.results.fit import Fit
+from downset.results.next_step import NextStep
 from downset.results.sessions import SessionTaken
 from downset.text import format_bytes, format_seconds
 

@@ -3,12 +3,11 @@ scripts."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from downset.errors import UsageError
-from downset.reports.arena_view import ArenaView, Operator, kind_styles, record_view
+from downset.reports.arena_view import ArenaView, kind_styles, moved_steps, record_view
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Curve, Label, Level, Mark, Moment, legend_of, listed, sheet, stacked
 from downset.results.plans import Arena
@@ -21,7 +20,6 @@ __all__ = [
     "largest_records",
     "live_chart",
     "memory_map",
-    "moved_steps",
     "scale_of",
     "steps_axis",
     "strip_chart",
@@ -258,30 +256,3 @@ def _named(styles: Mapping[str, str]) -> dict[str, str]:
     for kind, style in styles.items():
         shown.setdefault(style, kind if style != "c8" else "other kinds")
     return shown
-
-
-def moved_steps(before: Sequence[Operator], after: Sequence[Operator]) -> frozenset[int]:
-    """The steps of the new order whose operators changed their place among the others: those outside of a longest
-    sequence that both orders run in the same order. New operators count too. O(n log n)."""
-    place = {(operator.name, operator.kind): step for step, operator in enumerate(before)}
-    ends: list[int] = []
-    last: list[int] = []
-    previous: dict[int, int] = {}
-    for step, operator in enumerate(after):
-        old = place.get((operator.name, operator.kind))
-        if old is None:
-            continue
-        position = bisect_left(ends, old)
-        if position:
-            previous[step] = last[position - 1]
-        if position == len(ends):
-            ends.append(old)
-            last.append(step)
-        else:
-            ends[position], last[position] = old, step
-    kept = set()
-    step = last[-1] if last else -1
-    while step >= 0:
-        kept.add(step)
-        step = previous.get(step, -1)
-    return frozenset(range(len(after))) - kept

@@ -13,7 +13,7 @@ from downset.memory.models import MemoryModel
 from downset.memory.records import Record
 from downset.messages import Call, Message, Part, Setting, joined
 from downset.reports.more_search import search_setting
-from downset.results.fit import NextStep
+from downset.results.next_step import NextStep
 from downset.results.plans import Arena, Evidence, Order, SharedObjects
 from downset.text import format_bytes, printable, shortened
 

@@ -39,7 +39,7 @@ from downset.reports.pipeline_sentences import (
 from downset.reports.pipeline_tables import devices_table, shares_table, stages_table
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps, simulation_next_steps
 from downset.reports.timeline import Timeline, busiest_resource, planned_timeline
-from downset.results.fit import NextStep
+from downset.results.next_step import NextStep
 from downset.results.pipelines import Pipeline
 from downset.results.serving import Served, Simulation
 from downset.text import counted, format_seconds, printable

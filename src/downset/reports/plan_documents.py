@@ -9,7 +9,15 @@ from typing import Any, Literal
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem, profile
 from downset.memory.models import MemoryModel, stated_model
-from downset.reports.arena_view import ArenaView, Operator, arena_view, order_operators, record_view, unfilled_text
+from downset.reports.arena_view import (
+    ArenaView,
+    Operator,
+    arena_view,
+    moved_steps,
+    order_operators,
+    record_view,
+    unfilled_text,
+)
 from downset.reports.document import (
     JSON_ONLY,
     TERMINAL,
@@ -26,7 +34,6 @@ from downset.reports.document import (
     Verdict,
 )
 from downset.reports.gaps import bound_text, gap_of
-from downset.reports.memory_map import moved_steps
 from downset.reports.next_steps import arena_next_steps, objects_next_steps, order_next_steps
 from downset.reports.peak import peak_cause, peak_table, peak_values
 from downset.results.plans import Arena, Evidence, Order, SharedObjects, Together
@@ -250,7 +257,7 @@ def _placed(evidence: Evidence) -> Value:
 
 
 def _placed_foot(evidence: Evidence, count: int) -> tuple[Value, ...]:
-    return (Value("method", evidence.method, key="method"), Value("records", f"{count:,}"))
+    return _foot(evidence, Value("records", f"{count:,}"))
 
 
 def objects_document(

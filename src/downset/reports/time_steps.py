@@ -12,7 +12,7 @@ from downset.reports.more_search import search_setting, time_setting
 from downset.reports.next_steps import ranked
 from downset.reports.pipeline_sentences import busiest_use, slower_than_planned
 from downset.reports.timeline import resource_name
-from downset.results.fit import NextStep
+from downset.results.next_step import NextStep
 from downset.results.pipelines import Pipeline, PipelineSchedule, Resource
 from downset.results.serving import Served, Simulation
 from downset.results.stages import StageCandidate, StageResult, is_steady, peer_times

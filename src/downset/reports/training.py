@@ -17,8 +17,9 @@ from downset.reports.next_steps import order_next_steps, ranked
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.trade_figure import TradeAxes, TradePoint, trade_figure
 from downset.reports.plan_documents import UNPLACED, bytes_text, known, order_document
-from downset.results.fit import NextStep, Recomputation
+from downset.results.fit import Recomputation
 from downset.results.inspections import StepNeed
+from downset.results.next_step import NextStep
 from downset.text import counted, format_bytes, format_seconds, printable
 
 __all__ = ["compiled_document", "recomputation_document", "recompute_document"]

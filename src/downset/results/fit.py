@@ -13,6 +13,7 @@ from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
 from downset.results.inspections import end_of
+from downset.results.next_step import NextStep
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.policy import NO_LIMITS, Policy
@@ -25,7 +26,6 @@ __all__ = [
     "Fit",
     "FrontRow",
     "Measured",
-    "NextStep",
     "OnChip",
     "RamVerdict",
     "Recomputation",
@@ -142,18 +142,6 @@ class FrontRow:
     ships: bool = False
 
     __repr__ = abridged
-
-
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """Something that a user can do next, with its numbers. `gained_bytes` and `gained_s`: the most memory or time that
-    it saves; None where it saves none, or that is not known. `suffices`: whether the network then fits the memory limit
-    that was given."""
-
-    text: str
-    gained_bytes: int | None = None
-    gained_s: float | None = None
-    suffices: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from downset import native
-from downset.arenas.native_form import MOST, native_records
-from downset.memory.records import Record
+from downset.arenas.native_form import native_records
+from downset.memory.records import MOST, Record
 
 __all__ = ["spill", "split"]
 

@@ -24,6 +24,7 @@ from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.formats.tflite.side_effects import SideEffects, variable_name
 from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.messages import Setting
+from downset.process.file_ranges import FileRange, FileState, file_state
 from downset.text import printable
 
 __all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables"]
@@ -77,13 +78,13 @@ def _read(path: Path, ask: Callable[[_TfliteGraphReader], _Answer]) -> _Answer:
     """The answer of a file's reader. Raises LoadError for a missing or damaged file."""
     schema = _schema()
     try:
-        data = path.read_bytes()
+        data, state = _content(path)
     except OSError as error:
         raise LoadError(f"cannot read {path}: {error.strerror}") from None
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise LoadError(f"{path} is not a TFLite model (no TFL3 mark); is the file complete?")
     try:
-        return ask(_TfliteGraphReader(schema, data, path))
+        return ask(_TfliteGraphReader(schema, data, state, path))
     except struct.error:
         raise LoadError(f"{path} is damaged: it refers beyond its {len(data):,} bytes; is the file complete?") from None
     except _DAMAGE as error:
@@ -92,16 +93,25 @@ def _read(path: Path, ask: Callable[[_TfliteGraphReader], _Answer]) -> _Answer:
         raise LoadError(f"{path} is damaged: its tables refer to each other in a circle") from None
 
 
+def _content(path: Path) -> tuple[bytes, FileState]:
+    with path.open("rb") as file:
+        return file.read(), file_state(os.fstat(file.fileno()))
+
+
+def _reader(path: str | os.PathLike[str]) -> _TfliteGraphReader:
+    return _TfliteGraphReader(_schema(), *_content(Path(path)), Path(path))
+
+
 def builtin_operators(path: str | os.PathLike[str]) -> list[str]:
     """The kinds of operators in all subgraphs of a file that `load_tflite` reads, sorted. They have the schema's names;
     custom operators are "custom.NAME"."""
-    return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names()
+    return _reader(path).operator_names()
 
 
 def body_operators(path: str | os.PathLike[str]) -> list[str]:
     """The kinds of operators in the bodies of a file that `load_tflite` reads: all subgraphs but the main one. They are
     named as `builtin_operators` names them."""
-    return _TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).operator_names(1)
+    return _reader(path).operator_names(1)
 
 
 def states_offsets(path: str | os.PathLike[str]) -> bool:
@@ -112,7 +122,7 @@ def states_offsets(path: str | os.PathLike[str]) -> bool:
 
 def resource_variables(path: str | os.PathLike[str]) -> int:
     """The number of different variables, by name, that a file which `load_tflite` reads keeps from run to run."""
-    return len(_TfliteGraphReader(_schema(), Path(path).read_bytes(), Path(path)).variable_names())
+    return len(_reader(path).variable_names())
 
 
 def _schema() -> Any:
@@ -123,8 +133,8 @@ class _TfliteGraphReader:
     """Reads one file. The counts of vectors together are bounded by the file's size, so that a damaged length cannot
     demand more memory."""
 
-    def __init__(self, schema: Any, data: bytes, path: Path) -> None:
-        self._schema, self._data, self._path = schema, data, path
+    def __init__(self, schema: Any, data: bytes, state: FileState, path: Path) -> None:
+        self._schema, self._data, self._path, self._state = schema, data, path, state
         self._model = schema.Model.GetRootAs(data, 0)
         self._budget = len(data) // 4
         self._names = {value: name for name, value in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
@@ -247,8 +257,8 @@ class _TfliteGraphReader:
             role = "state"
         elif size and not is_input:
             role = "constant"
-            data = self._data
-            constants[index] = lambda: _constant(data, start, size, dtype, shape)
+            weight = FileRange(str(self._path.absolute()), start, size, self._state)  # the file is not held
+            constants[index] = lambda: _constant(weight.read(), dtype, shape)
         return Tensor(name, shape, dtype, nbytes, role, self._quantization(raw.Quantization()))
 
     def _buffer(self, index: int) -> tuple[int, int]:
@@ -371,11 +381,11 @@ def _shape(raw: Any) -> tuple[int, ...]:
     return () if isinstance(array, int) else tuple(int(extent) for extent in array)
 
 
-def _constant(data: bytes, start: int, size: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _constant(data: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A weight's value; a flat array of bytes if it is packed, sparse or of a type that numpy does not have."""
-    raw = np.frombuffer(data, np.uint8, size, start)
+    raw = np.frombuffer(data, np.uint8)
     unsupported = {"bfloat16", "string", "resource", "variant", "int4", "int2", "uint4", "float8e4m3fn", "float8e5m2"}
-    if dtype in unsupported or size != tensor_bytes(shape, dtype):
+    if dtype in unsupported or len(data) != tensor_bytes(shape, dtype):
         return raw
     return raw.view(dtype).reshape(shape)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from downset.reports.arena_view import ArenaView, Operator, kind_styles
+from downset.reports.arena_view import ArenaView, Operator, kind_styles, moved_steps
 from downset.reports.document import ChartGroup, Table, columns
 from downset.reports.memory_map import (
     MOVED,
     arena_chart,
     largest_records,
     live_chart,
-    moved_steps,
     scale_of,
     strip_chart,
 )
