@@ -88,3 +88,10 @@ def test_what_ci_may_skip_is_what_tests_say():
     )
     for pattern, why in MAY_SKIP.items():
         assert why and pattern.split("[")[0] in texts
+
+
+def test_processes_that_tests_start_compile_no_grammar():
+    """Ray imports jsonschema in each process of a node; that would compile its grammar of IRIs, in a second of CPU."""
+    program = "import jsonschema, sys; print('lark' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed == "False\n"
