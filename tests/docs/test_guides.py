@@ -55,7 +55,9 @@ def test_onnx_runtime(tmp_path, alone):
     assert "written: fitted.onnx" in alone("onnx-runtime.md", fit, "--time-limit", "1s")
     assert (tmp_path / "report.html").exists() and (tmp_path / "open.py").exists()
     quick = ("--threads", "1", "--budget-timings", "1", "--no-profiles", "-q")
-    alone("onnx-runtime.md", "downset stage model.onnx", *quick)
+    alone("onnx-runtime.md", "downset stage model.onnx --report", *quick)
+    said = alone("onnx-runtime.md", "downset stage model.onnx --export", "--threads", "1")
+    assert said.startswith("nothing to gain: ") or "x in ONNX Runtime" in said
     assert "Candidates, measured" in (tmp_path / "stage.html").read_text()
 
 
