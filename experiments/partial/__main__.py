@@ -6,7 +6,7 @@ For every `.tflite` model the front of segments in strips is searched, in the or
 with at most 10 % more multiply-adds, and a second time with results over inputs as TFLite Micro's reference kernels
 allow it. The work limit is of each search and ends it before the time does; placements have one of their own, so that
 bytes do not depend on the load. `bound_bytes` is the lower bound on the peak of every plan in that order, in any strips
-of rows (`partial.least_peak`), beside the peak that is planned. Rows are the file as it is, and the plans
+of rows (`partial.least_peak`), next to the peak that is planned. Rows are the file as it is, and the plans
 of least total and least head for each limit on arithmetic, next to what was wanted of them, written with offsets and
 run in stock TFLite Micro: head, tail and total are its own report on this host (x86-64), next to the estimate of the
 tail on a Cortex-M; `differs` counts elements of the outputs that differ from the original's, milliseconds are medians

@@ -55,16 +55,16 @@ def start(case: Case, dtype: str):
 
 def tensor(net, shape, dtype, like=None):
     """An activation; `like`: the tensor whose scale it has."""
-    made = net.tensor(shape, dtype)
-    net.main.tensors[made].quantization = None if like is None else net.main.tensors[like].quantization
-    return made
+    result = net.tensor(shape, dtype)
+    net.main.tensors[result].quantization = None if like is None else net.main.tensors[like].quantization
+    return result
 
 
 def add_op(net, name, inputs, output, options=None, **settings):
     """Append an operator that makes the tensor `output`."""
-    made = net.op(name, inputs, 1, options, **settings)
+    result = net.op(name, inputs, 1, options, **settings)
     net.main.tensors.pop()
-    assert made == len(net.main.tensors)
+    assert result == len(net.main.tensors)
     net.main.operators[-1].outputs = np.asarray([output], np.int32)
     return output
 
@@ -96,19 +96,19 @@ def summed(net, x) -> int:
 
 def pool(net, x):
     height, width = net.shape(x)[1:3]
-    made = tensor(net, (1, 1, 1, net.channels(x)), net.dtype, like=x)
+    result = tensor(net, (1, 1, 1, net.channels(x)), net.dtype, like=x)
     sizes = {"filterHeight": height, "filterWidth": width, "strideH": 1, "strideW": 1, "padding": 1}
-    return add_op(net, "AVERAGE_POOL_2D", (x,), made, "Pool2DOptions", **sizes)
+    return add_op(net, "AVERAGE_POOL_2D", (x,), result, "Pool2DOptions", **sizes)
 
 
 def mean(net, x):
-    made = net.activation((1, 1, 1, net.channels(x)))
-    return add_op(net, "MEAN", (x, net.constant([1, 2])), made, "ReducerOptions", keepDims=True)
+    result = net.activation((1, 1, 1, net.channels(x)))
+    return add_op(net, "MEAN", (x, net.constant([1, 2])), result, "ReducerOptions", keepDims=True)
 
 
 def connected(net, x):
-    made = net.activation((1, 6))
-    return add_op(net, "FULLY_CONNECTED", (x, *weights(net, x)), made, "FullyConnectedOptions")
+    result = net.activation((1, 6))
+    return add_op(net, "FULLY_CONNECTED", (x, *weights(net, x)), result, "FullyConnectedOptions")
 
 
 def weights(net, x):
@@ -132,8 +132,8 @@ def divided(net, x):
     half = add_op(net, "MUL", (sign, net.constant([count // 2])), tensor(net, shape, "int32"), "MulOptions")
     total = add_op(net, "ADD", (total, half), tensor(net, shape, "int32"), "AddOptions")
     total = add_op(net, "DIV", (total, net.constant([count])), tensor(net, shape, "int32"), "DivOptions")
-    made = tensor(net, shape, "int8", like=x)
-    return add_op(net, "CAST", (total,), made, "CastOptions", inDataType=2, outDataType=9)
+    result = tensor(net, shape, "int8", like=x)
+    return add_op(net, "CAST", (total,), result, "CastOptions", inDataType=2, outDataType=9)
 
 
 def scaled(net, x, result):
@@ -164,14 +164,14 @@ def multiplied(values: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
     return (high >> right) + (rest > ((1 << right) - 1 >> 1) + (high < 0))
 
 
-def factor(scale: np.float32, made: np.float32, count: int) -> int:
+def factor(scale: np.float32, result: np.float32, count: int) -> int:
     """The least factor of the sum for which QUANTIZE rounds every possible sum as MEAN does; 0 where none is found."""
     sums = np.arange(-255 * count, 255 * count + 1, dtype=np.int64)
-    multiplier, shift = quantised(float(scale) / float(made))
+    multiplier, shift = quantised(float(scale) / float(result))
     more = min(count.bit_length() - 1, 32, 31 + shift)
     expected = multiplied(sums, (multiplier << more) // count, shift - more)
     for by in range(1, 400):
-        ratio = float(np.float32(float(scale) / count / by)) / float(made)
+        ratio = float(np.float32(float(scale) / count / by)) / float(result)
         if np.array_equal(multiplied(sums * by, *quantised(ratio)), expected):
             return by
     return 0
@@ -180,16 +180,16 @@ def factor(scale: np.float32, made: np.float32, count: int) -> int:
 def mean_checked(net, x):
     """The sum times a factor, scaled by QUANTIZE; the factor was checked for every possible sum."""
     count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x)
-    made, entry = net.activation((1, 1, 1, net.channels(x))), net.main.tensors[x].quantization
-    by = factor(entry.scale[0], net.main.tensors[made].quantization.scale[0], count)
+    result, entry = net.activation((1, 1, 1, net.channels(x))), net.main.tensors[x].quantization
+    by = factor(entry.scale[0], net.main.tensors[result].quantization.scale[0], count)
     if not by:
         raise UnsupportedError("QUANTIZE rounds some sum in another way than MEAN, by any factor")
-    total = add_op(net, "MUL", (total, net.constant([by])), tensor(net, net.shape(made), "int32"), "MulOptions")
+    total = add_op(net, "MUL", (total, net.constant([by])), tensor(net, net.shape(result), "int32"), "MulOptions")
     scales = type(entry)()
     scales.scale = np.asarray([np.float32(float(entry.scale[0]) / count / by)], np.float32)
     scales.zeroPoint = np.asarray([int(entry.zeroPoint[0]) * count * by], np.int64)
     net.main.tensors[total].quantization = scales
-    return add_op(net, "QUANTIZE", (total,), made, "QuantizeOptions")
+    return add_op(net, "QUANTIZE", (total,), result, "QuantizeOptions")
 
 
 def pool_scaled(net, x):
@@ -199,24 +199,24 @@ def pool_scaled(net, x):
 def mean_scaled(net, x):
     if net.dtype == "float32":
         by = net.constant([float(np.prod(net.shape(x)[1:3]))], "float32")
-        made = tensor(net, (1, 1, 1, net.channels(x)), "float32")
-        return add_op(net, "DIV", (summed(net, x), by), made, "DivOptions")
+        result = tensor(net, (1, 1, 1, net.channels(x)), "float32")
+        return add_op(net, "DIV", (summed(net, x), by), result, "DivOptions")
     return scaled(net, x, net.activation((1, 1, 1, net.channels(x))))
 
 
 def connected_parts(net, x):
     """Each pixel by its columns of the weights, and the parts added with ADD."""
-    made, (values,) = net.activation((1, 6)), weights(net, x)
+    answer, (values,) = net.activation((1, 6)), weights(net, x)
     whole, channels, total = net.main.tensors[values], net.channels(x), None
     table = np.frombuffer(net.model.buffers[whole.buffer].data, net.dtype).reshape(6, -1)
     for number, pixel in enumerate(pixels(net, x)):
         part = np.ascontiguousarray(table[:, number * channels : (number + 1) * channels])
         own = net.tensor(part.shape, net.dtype, part, scale=0.02)
         one = add_op(
-            net, "FULLY_CONNECTED", (pixel, own), tensor(net, (1, 6), net.dtype, like=made), "FullyConnectedOptions"
+            net, "FULLY_CONNECTED", (pixel, own), tensor(net, (1, 6), net.dtype, like=answer), "FullyConnectedOptions"
         )
-        result = tensor(net, (1, 6), net.dtype, like=made)
-        total = one if total is None else add_op(net, "ADD", (total, one), result, "AddOptions")
+        joined = tensor(net, (1, 6), net.dtype, like=answer)
+        total = one if total is None else add_op(net, "ADD", (total, one), joined, "AddOptions")
     return total
 
 
@@ -239,7 +239,7 @@ def written(make: Make, case: Case, dtype: str, path: Path) -> Path:
 
 
 def compared(makes: tuple[Make, Make], case: Case, dtype: str, folder: Path) -> list[tflm.Measurement]:
-    """What TFLite Micro gave for both; nothing where the spelling refuses the network."""
+    """The measurements of both files in TFLite Micro; none where the spelling refuses the network."""
     try:
         files = [written(make, case, dtype, folder / f"{number}.tflite") for number, make in enumerate(makes)]
     except UnsupportedError:
