@@ -75,12 +75,12 @@ class Transformer(nn.Module):
 class Residual(nn.Module):
     """Two convolutions behind group normalisations, and a shortcut; a step's numbers are added between them."""
 
-    def __init__(self, read: int, made: int, step: int = 0) -> None:
+    def __init__(self, read: int, width: int, step: int = 0) -> None:
         super().__init__()
-        self.first, self.second = nn.GroupNorm(8, read), nn.GroupNorm(8, made)
-        self.one, self.two = nn.Conv2d(read, made, 3, padding=1), nn.Conv2d(made, made, 3, padding=1)
-        self.step = nn.Linear(step, made) if step else None
-        self.shortcut = nn.Conv2d(read, made, 1) if read != made else nn.Identity()
+        self.first, self.second = nn.GroupNorm(8, read), nn.GroupNorm(8, width)
+        self.one, self.two = nn.Conv2d(read, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)
+        self.step = nn.Linear(step, width) if step else None
+        self.shortcut = nn.Conv2d(read, width, 1) if read != width else nn.Identity()
 
     def forward(self, x: Values, step: Values | None = None) -> Values:
         inner = self.one(silu(self.first(x)))
