@@ -183,10 +183,10 @@ def _best_by_hand(path: Path, inputs: Path) -> SessionSettings:
 
 def _slimmed(path: Path, folder: Path, program: str) -> Path | None:
     """The file as onnxslim writes it; None where it is not installed or fails."""
-    found, slim = shutil.which(program), folder / "slim.onnx"
-    if found is None:
+    command, slim = shutil.which(program), folder / "slim.onnx"
+    if command is None:
         return None
-    subprocess.run([found, str(path), str(slim)], capture_output=True, check=False, timeout=300)
+    subprocess.run([command, str(path), str(slim)], capture_output=True, check=False, timeout=300)
     return slim if slim.exists() else None
 
 

@@ -41,6 +41,7 @@ assert_type(tuned, ds.StageResult)
 outputs = ds.run_stages(graph, tuned.plan, compare=True).outputs
 merged_ratio: float = ds.export_merged("net.onnx", "merged.onnx", threads=(1,), candidate="stacked").ratio
 staged = ds.stage_module(object(), device, plan=tuned.plan, limits=ds.StageLimits(timings=10))
+backend = ds.stage_backend(object(), [], options={"runs": 1})
 assert_type(outputs["y"], npt.NDArray[Any])
 assert_type(ds.compare("a.tflite", "b.tflite"), ds.Comparison)
 fitted = ds.fit("model.tflite", output="fitted.tflite", ram_bytes=1 << 20)

@@ -273,7 +273,7 @@ def _names(binder: Binder, program: LaneProgram, members: Sequence[int]) -> str:
 
 @contextmanager
 def _plainly(torch: Any) -> Iterator[None]:
-    """Without gradients, and with tensors that may be written to in any mode, also where the caller is in inference
+    """A context without gradients, whose tensors may be written to in any mode, also where the caller is in inference
     mode."""
     with torch.inference_mode(False), torch.no_grad():
         yield

@@ -58,7 +58,7 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race
 
 
 def _least_in_use(candidates: Candidates) -> Candidate:
-    """Of the files that keep to the policy, and run in their order, the one that has the fewest bytes in use."""
+    """The file of the fewest bytes in use, among those that keep to the policy and run in their order."""
     files = [file for file in candidates.files if file.settings is not None and file.settings.follows_file]
     return min((file for file in files if candidates.trials.keeps(file)), key=in_use, default=candidates.original)
 
@@ -97,7 +97,7 @@ def _default_of(job: Job, original: Candidate) -> Attempt | None:
 def _candidates(job: Job, graph: Graph, candidates: Candidates, least: Candidate) -> list[Attempt]:
     """The attempts other than the original by default, the likeliest first: forms with mapped weights that compute the
     same, the original with options that are set by hand, and files that need no other file. `least`: the file from
-    which forms are made beside those of the original."""
+    which forms are made in addition to those of the original."""
     forms, same = [], SameOutputs(job, graph)
     for form in () if job.options.one_file else forms_of(job, candidates, least):
         outputs = same.of(form)
