@@ -117,7 +117,7 @@ def test_growth_is_that_of_a_process_that_shares_no_code(tmp_path):
 @LINUX
 @pytest.mark.own_processes("measures")
 def test_what_a_fork_shares_with_its_parent_does_not_count(tmp_path):
-    """A network so small that the library is all that grows: code that was imported before is no part of it."""
+    """A network so small that the library is all that grows: code that was imported before does not count."""
     path = odd_model(tmp_path / "m.onnx")
     (readings,) = process_growths([(path, DEFAULT)], rounds=3)
     code = ALONE.replace("standard_normal((4, 2048))", "standard_normal((1, 2))")

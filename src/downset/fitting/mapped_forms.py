@@ -36,7 +36,7 @@ from downset.runtimes.ort_forms import (
 __all__ = ["MadeForm", "SameOutputs", "forms_of"]
 
 _Bits = list[tuple[str, tuple[int, ...], bytes]]
-"""Of the outputs of a run: element type, shape and bytes."""
+"""Element type, shape and bytes of each output of a run."""
 _ORDER_SHARE = 0.2
 """The share of the time limit that planning the order of a form may take."""
 

@@ -189,7 +189,7 @@ class Race:
         return replace(one, readings=(*one.readings, *again.readings))
 
     def _wanted(self) -> list[Attempt]:
-        """What is timed next: the file of the least memory, the best that is set by hand, and other settings of the
+        """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other settings of the
         original where these may ship."""
         files = [one for one in self._left if not one.is_original]
         hand = [one for one in self._left if one.by_hand and one.peak_bytes < self._default.peak_bytes]

@@ -58,7 +58,7 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race
 
 
 def _least_in_use(candidates: Candidates) -> Candidate:
-    """Of the files that keep to the policy, and run in their order, the one that has the fewest bytes in use."""
+    """The file with the fewest bytes in use, among those that keep to the policy and run in their order."""
     files = [file for file in candidates.files if file.settings is not None and file.settings.follows_file]
     return min((file for file in files if candidates.trials.keeps(file)), key=in_use, default=candidates.original)
 
