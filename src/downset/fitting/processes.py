@@ -97,7 +97,7 @@ def _default_of(job: Job, original: Candidate) -> Attempt | None:
 def _candidates(job: Job, graph: Graph, candidates: Candidates, least: Candidate) -> list[Attempt]:
     """The attempts other than the original by default, the likeliest first: forms with mapped weights that compute the
     same, the original with options that are set by hand, and files that need no other file. `least`: the file from
-    which forms are made beside those of the original."""
+    which forms are made in addition to those of the original."""
     forms, same = [], SameOutputs(job, graph)
     for form in () if job.options.one_file else forms_of(job, candidates, least):
         outputs = same.of(form)
