@@ -189,8 +189,8 @@ class Race:
         return replace(one, readings=(*one.readings, *again.readings))
 
     def _wanted(self) -> list[Attempt]:
-        """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other settings
-        of the original where these may ship."""
+        """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other
+        settings of the original where these may ship."""
         files = [one for one in self._left if not one.is_original]
         hand = [one for one in self._left if one.by_hand and one.peak_bytes < self._default.peak_bytes]
         others = [one for one in self._left if one.is_original and not one.by_hand]
