@@ -183,10 +183,10 @@ def _best_by_hand(path: Path, inputs: Path) -> SessionSettings:
 
 def _slimmed(path: Path, folder: Path, program: str) -> Path | None:
     """The file as onnxslim writes it; None where it is not installed or fails."""
-    command, slim = shutil.which(program), folder / "slim.onnx"
-    if command is None:
+    executable, slim = shutil.which(program), folder / "slim.onnx"
+    if executable is None:
         return None
-    subprocess.run([command, str(path), str(slim)], capture_output=True, check=False, timeout=300)
+    subprocess.run([executable, str(path), str(slim)], capture_output=True, check=False, timeout=300)
     return slim if slim.exists() else None
 
 
@@ -241,7 +241,7 @@ EXPERIMENT = Experiment(
         *map(_process, ("default", "by_hand", "onnxslim", "fitted")),
         ("CPU, times", "{fitted_ratio:.2f}"),
         ("fit, s", "{fit_s:.1f}"),
-        ("why not", lambda row: row.get("why", "")[:120]),
+        ("why not", lambda row: (row.get("why") or "; ".join(row.get("refused", [])))[:120].replace("|", "")),
     ),
     key=("file",),
     quick="read only, nothing written",

@@ -25,15 +25,8 @@ __all__ = ["PAGES", "TABLES", "stale", "with_tables"]
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-TABLES: Mapping[str, Callable[[], list[str]]] = {
-    **field.TABLES,
-    **jobs.TABLES,
-    **memory.TABLES,
-    **orders.TABLES,
-    **pipelines.TABLES,
-    **stages.TABLES,
-    **training.TABLES,
-}
+PARTS = (field, jobs, memory, orders, pipelines, stages, training)
+TABLES: Mapping[str, Callable[[], list[str]]] = {name: table for part in PARTS for name, table in part.TABLES.items()}
 NAMES = ROOT / "src" / "downset" / "commands" / "method_names.py"
 MARKED = re.compile(r"^<!-- table: (.*?) -->\n(?:\n(?:\|.*\n)+)?", re.MULTILINE)
 QUOTED = re.compile(r"^<!-- quotes: (.*?) -->$", re.MULTILINE | re.DOTALL)
