@@ -78,7 +78,9 @@ def table(first_header, text):
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("profiles", "keys")])
 def test_options_of_commands_exist(command):
     _, lines = table("command | what it does", (ROOT / "docs" / "commands.md").read_text())
-    (usage,) = (line[0] for line in lines if line[0].startswith(f"`downset {command} "))
+    usages = [line[0] for line in lines if line[0].startswith(f"`downset {command} ")]
+    assert usages
+    usage = " ".join(usages)
     made = getattr(importlib.import_module(f"downset.commands.{command.replace('-', '_')}"), command.replace("-", "_"))
     known = {option for parameter in made.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", usage))
