@@ -20,6 +20,8 @@ from downset.runtimes import litert_process, ort, ort_process, outputs, torch_ea
 __all__ = ["choose_processes", "keep_server"]
 
 PARSERS = (inference, flatbuffer)
+FORKED = {ort_process.__name__: "forked.ort_process"}
+"""By module: that which measures the growth of forks, in tests/not_imported, which is on the path of workers."""
 UNREAD = {"PYTEST_CURRENT_TEST", "DOWNSET_CACHE", "COLUMNS", "TERM", "FORCE_COLOR", "NO_COLOR"}
 """Variables that no worker reads."""
 
@@ -59,5 +61,5 @@ def _in_few_rounds(*arguments, rounds=(7, 101), **options):
     return SESSION_SECONDS(*arguments, rounds=(least, max(least, min(most, ROUNDS))), **options)
 
 
-def _forked(*arguments, fresh=False, **options):
-    return isolation.isolated(*arguments, **options)
+def _forked(module, *arguments, fresh=False, **options):
+    return isolation.isolated(FORKED.get(module, module), *arguments, **options)

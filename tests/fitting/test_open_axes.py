@@ -1,6 +1,9 @@
 """What `fit` writes keeps every axis that the original leaves open, and computes the same at sizes nobody planned."""
 
 import itertools
+import json
+import re
+import shlex
 
 import numpy as np
 import onnx
@@ -268,6 +271,23 @@ def test_a_range_is_planned_for_its_largest_and_measured_within(tmp_path):
     assert "at tokens = 17" in fit_document(result).verdict.detail
     (row,) = json_of(fit_document(result))["growth"]
     assert [tuple(point) for point in row["curve"]] == list(growth.curve)
+
+
+def test_a_step_of_a_fit_with_ranges_and_files_can_be_printed_and_typed(tmp_path, run):
+    """It repeats the ranges, which no shape contradicts, and the names of files as texts."""
+    path, _ = transformer(tmp_path / "m.onnx", 0)
+    inputs = [tmp_path / "x.npy"]
+    np.save(inputs[0], np.ones((1, 32, 16), np.float32))
+    dims = {"batch": 1, "tokens": range(1, 33)}
+    document = json_of(fit_document(ds.fit(path, dims=dims, inputs=inputs, time_limit_s=1)))
+    settings = [setting for told in document["next_steps"] for setting in told["settings"]]
+    assert {"name": "dims", "value": {"batch": 1, "tokens": "1..32"}} in settings
+    assert {"name": "inputs", "value": [str(inputs[0])]} in settings and json.dumps(document)
+    _, out, _ = run("fit", path, "--dim", "tokens=1..32", "--input", inputs[0], "--time-limit", "1s")
+    typed = re.findall(r"downset (fit [^()]*)\)", out)
+    assert typed and all("--dim tokens=1..32" in one for one in typed), out
+    status, _, error = run(*shlex.split(typed[0]))
+    assert status == 0, error
 
 
 def test_a_file_that_is_wrong_at_the_least_size_of_a_range_does_not_ship(tmp_path, monkeypatch):

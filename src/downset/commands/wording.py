@@ -130,7 +130,8 @@ def _typed(option: click.Option, value: object) -> str:
         }
         values = [f"{key}={','.join(map(str, sizes))}" for key, sizes in sized.items()]
     else:
-        values = [getattr(option.type, "word", str)(value)]
+        each = value if option.multiple and isinstance(value, list | tuple) else [value]
+        values = [getattr(option.type, "word", str)(one) for one in each]
     return " ".join(f"{name} {_quoted(one)}" for one in values)
 
 

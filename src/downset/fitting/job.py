@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -184,6 +184,11 @@ class Job:
         if why := self.search_time.over:
             self.notes.add(f"{without}: {why}")
         return not why
+
+    @property
+    def stated(self) -> FitOptions:
+        """The options of a call that asks for the same: it fixes no size that has a range."""
+        return self.options if self.ranges is None else replace(self.options, shapes=self.ranges.shapes)
 
     @property
     def planned_limit(self) -> Setting | None:

@@ -23,7 +23,7 @@ from downset.messages import Message
 from downset.results.comparisons import Comparison, Proof
 from downset.results.processes import ProcessorBound
 from downset.results.sessions import DEFAULT, FILE_ORDER, MAPPED, SessionSettings
-from downset.runtimes.feeds import Feeds, made_feeds
+from downset.runtimes.feeds import Feeds, made_feeds, read_feeds
 from downset.runtimes.ort_forms import (
     Level,
     bound_to,
@@ -120,8 +120,9 @@ def _outputs_of(plan: PlannedGraph) -> list[str]:
 
 
 class SameOutputs:
-    """Compares forms with what they were made from, bit for bit, on several inputs: with the original as ONNX Runtime
-    runs it by default, or with the file that was chosen. What forms were made from runs once."""
+    """Compares forms with what they were made from, bit for bit, on the user's inputs or on several others: with the
+    original as ONNX Runtime runs it by default, or with the file that was chosen. What forms were made from runs
+    once."""
 
     def __init__(self, job: Job, graph: Graph) -> None:
         self._job, self._graph = job, graph
@@ -132,7 +133,7 @@ class SameOutputs:
         """The comparison; None, with a note, where outputs differ."""
         settings, notes = form.settings[0], self._job.notes
         try:
-            self._feeds = self._feeds or made_feeds(self._graph, seed=self._job.options.seed)
+            self._feeds = self._feeds or self._made()
             expected = self._runs_of_source(form)
             computed = _bits(form_outputs(form.path, settings, self._feeds))
         except UnsupportedError as error:
@@ -143,6 +144,10 @@ class SameOutputs:
             return None
         varies = any(run != computed[0] for run in computed[1:])
         return Comparison(True, 0.0, "ort", proof=Proof(True, optimised=True), runs=len(self._feeds), varies=varies)
+
+    def _made(self) -> Feeds:
+        options = self._job.options
+        return read_feeds(self._graph, options.inputs) or made_feeds(self._graph, seed=options.seed)
 
     def _runs_of_source(self, form: MadeForm) -> list[_Bits]:
         path = form.source.path

@@ -29,6 +29,7 @@ def fit_call(options: FitOptions, *stated: str) -> Call:
     """The call of `fit` with these options: those that are not the defaults, and those `stated`."""
     values = {field.name: getattr(options, field.name) for field in fields(options)[1:]}
     defaults = FitOptions(options.model)
+    values["inputs"] = tuple(map(os.fspath, options.inputs))
     settings = tuple(
         Setting(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
         for name, value in values.items()

@@ -23,7 +23,7 @@ from downset.graph.edit import with_workspaces
 from downset.messages import Message, Setting, joined
 from downset.process.whole_files import check_output
 from downset.runtimes import tflm
-from downset.runtimes.feeds import made_feeds
+from downset.runtimes.feeds import made_feeds, read_feeds
 from downset.runtimes.outputs import in_litert
 from downset.runtimes.targets import TARGETS, Target
 from downset.text import counted, format_bytes, shortened
@@ -50,7 +50,7 @@ def start(options: FitOptions, target: Target, scratch: Path, listener: Listener
 
 def read(job: Job) -> Original:
     """The network in the file that the runtime executes, not yet measured. Raises where the output has no room for its
-    weights."""
+    weights, and where the user's inputs do not fit the network."""
     executed, notes = _executed_file(job)
     try:
         graph = _load(job, executed)
@@ -59,6 +59,7 @@ def read(job: Job) -> Original:
             raise
         graph, executed = _as_it_is(job, error), job.path
         notes = [Message("ONNX Runtime's optimised form is left out: ", error.message)]
+    read_feeds(graph, job.options.inputs)  # a mistake is told before the searches
     job.notes.add(*notes)
     output = job.options.output
     job.notes.add(*filter(None, [graph.source.note]))

@@ -91,8 +91,8 @@ def _policy_of_process(process: ProcessFit) -> Policy:
 def _command(job: Job) -> Call:
     """The call that asks for this result. It names the target, unless that follows from what TFLite Micro refuses."""
     if job.notes.not_in_tflm:
-        return fit_call(job.options, "time_limit_s", "rewrite")
-    return fit_call(replace(job.options, target=job.target.name), "target", "time_limit_s", "rewrite")
+        return fit_call(job.stated, "time_limit_s", "rewrite")
+    return fit_call(replace(job.stated, target=job.target.name), "target", "time_limit_s", "rewrite")
 
 
 def complete(job: Job, planned: Planned, candidates: Candidates, choice: FileChoice, result: Fit) -> Fit:
@@ -244,7 +244,7 @@ def _with_front(job: Job, planned: Planned, candidates: Candidates, choice: File
 
 def _with_offer(job: Job, candidates: Candidates, result: Fit) -> Fit:
     """The result with the step to segments in strips that need less, where no option asks for them."""
-    options, search = job.options, candidates.strips
+    options, search = job.stated, candidates.strips
     if options.limits_strips or options.front or (job.planned_bytes is not None and search is None):
         return result
     call = fit_call(replace(options, ram_bytes=None, arena_bytes=None, on_chip=()))

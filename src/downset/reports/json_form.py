@@ -52,14 +52,16 @@ def _steps_json(steps: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _setting_json(setting: Setting) -> dict[str, Any]:
-    return {"name": setting.name, **({} if setting.value is ... else {"value": setting.value})}
+    return {"name": setting.name, **({} if setting.value is ... else {"value": _plain(setting.value)})}
 
 
 def _plain(value: Any) -> Any:
     """The value with dataclasses and mappings as dictionaries, and tuples as lists. One that holds nothing of these is
-    not copied: there may be millions."""
+    not copied: there may be millions. A range of sizes is written as `--dim` takes it."""
     if is_plain(value):
         return value
+    if isinstance(value, range):
+        return f"{value[0]}..{value[-1]}"
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
