@@ -204,8 +204,8 @@ private:
                          Sides sides, bool padded) {
         StripNetwork::Call call{operator_index, made_rows, sides.top, sides.bottom, padded};
         for (const auto rows : read) call.push_back(rows.size());
-        const auto known = network_.scratch.find(call);
-        if (known != network_.scratch.end()) return known->second;
+        const auto stated = network_.scratch.find(call);
+        if (stated != network_.scratch.end()) return stated->second;
         if (std::find(unknown_.begin(), unknown_.end(), call) == unknown_.end()) unknown_.push_back(std::move(call));
         return 0;
     }

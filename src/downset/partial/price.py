@@ -160,10 +160,10 @@ class Pricing:
         self, segment: Any, strips: int, recomputed: list[int], even: bool
     ) -> tuple[bool, int, int, int, int, int, int]:
         while True:
-            *price, unknown = native.compiled.strips_price(self._native, segment, strips, recomputed, even)
-            if not unknown:
-                return tuple(price)
-            for call in unknown:
+            price = native.compiled.strips_price(self._native, segment, strips, recomputed, even)
+            if not price[-1]:
+                return price[:-1]
+            for call in price[-1]:
                 self._native.set_scratch(call, strip_scratch(self.graph, self.form, self.model, OnRows.of(call)))
 
     def most_strips(self, segment: Segment, *, even: bool) -> int:

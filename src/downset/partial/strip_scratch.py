@@ -1,4 +1,4 @@
-"""The scratch that a kernel asks for when an operator computes some rows: that of the operator as the file states it."""
+"""The scratch that a kernel asks for when an operator computes some rows, as the written file states that operator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["OnRows", "strip_scratch"]
 
 
 class OnRows(NamedTuple):
-    """An operator on rows. `made`: rows of its results. `above`, `below`: pads of its window. `padded`: whether it
+    """An operator on rows. `rows`: those of its results. `above`, `below`: pads of its window. `padded`: whether it
     reads a copy with all pads, by a Pad before it. `read`: rows of each input of its row form."""
 
     operator: int
-    made: int
+    rows: int
     above: int
     below: int
     padded: bool
@@ -29,17 +29,17 @@ class OnRows(NamedTuple):
 
     @classmethod
     def of(cls, call: Sequence[int]) -> OnRows:
-        """From the integers of the native module."""
-        operator, made, above, below, padded, *read = call
-        return cls(operator, made, above, below, bool(padded), tuple(read))
+        """The call that these integers of the native module state."""
+        operator, rows, above, below, padded, *read = call
+        return cls(operator, rows, above, below, bool(padded), tuple(read))
 
 
 def strip_scratch(graph: Graph, form: RowForm, model: MemoryModel, call: OnRows) -> int:
     """Aligned bytes of scratch under a memory model. O(1)."""
     op, row_op = graph.ops[call.operator], form.ops[call.operator]
-    rows = {} if row_op.whole else dict.fromkeys((t for t in op.outputs if t != ABSENT), call.made)
+    rows = {} if row_op.whole else dict.fromkeys((t for t in op.outputs if t != ABSENT), call.rows)
     rows |= dict(zip((item.tensor for item in row_op.inputs), call.read, strict=True))
-    held = {t: _with_rows(graph, form, t, rows) for t in (*op.inputs, *op.outputs) if t != ABSENT}
+    tensors = {t: _with_rows(graph, form, t, rows) for t in (*op.inputs, *op.outputs) if t != ABSENT}
     attrs = dict(op.attrs)
     moves = not row_op.whole and [item.tensor for item in row_op.inputs[:1]] == [*op.inputs[:1]]
     if moves and kind_of(op.kind).rows == "window":
@@ -48,13 +48,13 @@ def strip_scratch(graph: Graph, form: RowForm, model: MemoryModel, call: OnRows)
         pads = [*(frame.pad_begin for frame in frames), *(frame.pad_end for frame in frames)]
         pads[form.axis], pads[form.axis + spatial] = call.above, call.below
         if call.padded:
-            held[op.inputs[0]] = _padded(graph, held[op.inputs[0]], pads)
+            tensors[op.inputs[0]] = _padded(graph, tensors[op.inputs[0]], pads)
             pads = [0] * len(pads)
         attrs["pads"] = pads
-    number = {tensor: position for position, tensor in enumerate(held)} | {ABSENT: ABSENT}
-    inputs, outputs = (tuple(number[t] for t in tensors) for tensors in (op.inputs, op.outputs))
+    number = {tensor: position for position, tensor in enumerate(tensors)} | {ABSENT: ABSENT}
+    inputs, outputs = (tuple(number[t] for t in listed) for listed in (op.inputs, op.outputs))
     alone = Op(op.name, op.kind, inputs, outputs, attrs)
-    return operator_scratch(Graph(graph.name, tuple(held.values()), (alone,), (), ()), alone, model.scratch)
+    return operator_scratch(Graph(graph.name, tuple(tensors.values()), (alone,), (), ()), alone, model.scratch)
 
 
 def _with_rows(graph: Graph, form: RowForm, tensor: int, rows: dict[int, int]) -> Tensor:

@@ -171,9 +171,7 @@ def _scratch(
         return 0
     above, below = (0, 0) if sides is None else sides[:2]
     read = tuple(stop - start for start, stop in (program.pieces[piece].rows for piece in step.reads))
-    return strip_scratch(
-        pricing.graph, pricing.form, pricing.model, OnRows(step.op, made, above, below, padded, read)
-    )
+    return strip_scratch(pricing.graph, pricing.form, pricing.model, OnRows(step.op, made, above, below, padded, read))
 
 
 def _made(program: StripProgram, step: StripStep) -> int:
