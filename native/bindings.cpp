@@ -270,13 +270,15 @@ PipelineFound least_latency(const LoadProblem& problem, const RoundAims& aims, d
     return pipeline_found(search, std::move(plan));
 }
 
-// {possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes}
-std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t> strips_price(
+// {possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes, unknown scratch}
+std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+           std::vector<StripNetwork::Call>>
+strips_price(
     const StripNetwork& network, const StripSegment& segment, std::int64_t strips, const Int64s& recomputed,
     bool even) {
     const auto price = price_strips(network, segment, strips, recomputed, even);
     return {price.possible,     price.peak_bytes, price.apart_bytes,     price.macs,
-            price.copied_bytes, price.operators,  price.persistent_bytes};
+            price.copied_bytes, price.operators,  price.persistent_bytes, price.unknown};
 }
 
 void bind_partial(nb::module_& module) {
@@ -287,9 +289,12 @@ void bind_partial(nb::module_& module) {
         "makes rows, stride, reach, begin, end, factor, adds, first input,\nbits of a padded row, "
         "left, right, SAME along columns, graph output, persistent bytes. Walks are those of\nkernels "
         "that let results lie over inputs, fourteen integers or none.")
-        .def(nb::init<RowForm, const Lists&, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool>(),
+        .def(nb::init<RowForm, const Lists&, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool,
+                      bool>(),
              "form"_a, "numbers"_a, "overwritten"_a, "walks"_a, "row_bits"_a, nb::kw_only(), "alignment"_a,
-             "moving_persistent_bytes"_a, "only_reader"_a);
+             "moving_persistent_bytes"_a, "only_reader"_a, "counts_scratch"_a)
+        .def("set_scratch", &StripNetwork::set_scratch, "call"_a, "nbytes"_a,
+             "State the scratch of an operator on rows, one of the calls that `strips_price` lists.");
     nb::class_<StripSegment>(module, "StripSegment", "Operators first to stop, and what is live around them.")
         .def(
             "__init__",
@@ -314,7 +319,9 @@ void bind_partial(nb::module_& module) {
             "inputs_apart"_a, "inputs_alone"_a, "results"_a, "results_counted"_a, "live_beside"_a);
     module.def("strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a,
                Unlocked(),
-               "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).");
+               "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes,\n"
+               "operators on rows of which no scratch is stated). Those are: operator, rows made, pads above and below,\n"
+               "whether it reads a padded copy, rows of each input.");
 }
 
 void bind_pipelines(nb::module_& module) {

@@ -11,8 +11,9 @@ from downset.distributed.serving.serve import RunningPipeline
 from downset.memory.liveness import lifetimes
 from downset.reports.document import Document, Verdict
 from downset.reports.text import Report
-from downset.results.comparisons import Comparison
+from downset.results.comparisons import Comparison, Proof
 from downset.results.fit import Figure, Measured
+from downset.results.merged import FileTimes, MergedFile, MergedNetwork
 from downset.results.pipelines import (
     Block,
     Buffer,
@@ -113,6 +114,8 @@ def large():
     uses = tuple(DeviceUse("d" * COUNT, 0.5, 0.1, 0.1, 0.4, 0.1, 0.1, COUNT, 10) for _ in range(COUNT))
     events = tuple(ServeEvent(float(at), "lost", "d" * COUNT, "why " * COUNT) for at in range(COUNT))
     served = Served(COUNT, COUNT, 9.0, 0.25, 0.2, 0.2, (1.0, 2.0, 3.0, 4.0), 0.5, 3, uses, events)
+    times = FileTimes(1, ((0.2, 0.1),) * COUNT, ((0.2, 0.1),) * COUNT)
+    merged = MergedFile("merged", ("concat",) * COUNT, COUNT, COUNT, Proof(True), (times,) * COUNT)
     return {
         "graph": graph,
         "operator": graph.ops[0],
@@ -148,6 +151,9 @@ def large():
         "simulation": Simulation(COUNT, COUNT, 0.25, (1.0, 2.0, 3.0, 4.0), many, many, None, 1.0),
         "served": served,
         "running": RunningPipeline(graph, pipeline, driver=None, inbox=None),
+        "merged": MergedNetwork(
+            COUNT, (merged,) * COUNT, merged.name, False, (times,) * COUNT, "why " * COUNT, notes=("n" * COUNT,)
+        ),
         "inspection": ds.inspect(graph),
         "report": Report(Document("", "", Verdict("plain", "a line of a report", "a line of a report\n" * COUNT))),
         "firmware": ds.Firmware("h" * COUNT, "s" * COUNT),

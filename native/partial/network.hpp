@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -43,13 +44,17 @@ struct StripNetwork {
     std::vector<StripOp> ops;
     std::vector<std::int64_t> row_bits;
     std::int64_t alignment, moving_persistent_bytes;  // of a slice, a join or a pad
-    bool only_reader;
+    bool only_reader, counts_scratch;
+    // An operator on rows: its index, rows made, pads above and below, whether it reads a padded copy, rows of inputs.
+    using Call = std::vector<std::int64_t>;
+    std::map<Call, std::int64_t> scratch;  // bytes that its kernel asks for while it runs, where they are known
 
     StripNetwork(RowForm network, const Lists& numbers, const Lists& overwritten, const Lists& walks,
                  std::vector<std::int64_t> bits, std::int64_t align, std::int64_t moving_persistent,
-                 bool in_place_only_reader)
+                 bool in_place_only_reader, bool with_scratch)
         : form(std::move(network)), row_bits(std::move(bits)), alignment(align),
-          moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader) {
+          moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader),
+          counts_scratch(with_scratch) {
         require_size("numbers of operators", numbers.size(), form.ops.size());
         require_size("overwritten inputs", overwritten.size(), form.ops.size());
         require_size("walks", walks.size(), form.ops.size());
@@ -69,6 +74,11 @@ struct StripNetwork {
                            walk(walks[i], ops.size())});
             require(!ops.back().cut_off || form.ops[i].outputs.size() == 1, "cut off: an operator with other results");
         }
+    }
+
+    void set_scratch(Call call, std::int64_t nbytes) {
+        require(nbytes >= 0, "scratch: ", nbytes, " is not a number of bytes");
+        scratch.insert_or_assign(std::move(call), nbytes);
     }
 
     StripWalk walk(const std::vector<std::int64_t>& n, std::size_t operator_index) const {

@@ -15,6 +15,7 @@ namespace downset {
 struct StripPrice {
     bool possible = true;
     std::int64_t peak_bytes = 0, apart_bytes = 0, macs = 0, copied_bytes = 0, operators = 0, persistent_bytes = 0;
+    std::vector<StripNetwork::Call> unknown{};  // without their scratch it says nothing
 };
 
 // The bytes of the pieces of a program, operator by operator.
@@ -43,8 +44,8 @@ public:
             std::int64_t written = 0;
             for (const auto piece : one.writes) written += pieces_[piece].nbytes;
             live += written;
-            price.apart_bytes = std::max(price.apart_bytes, live);
-            price.peak_bytes = std::max(price.peak_bytes, live - taken(one, step));
+            price.apart_bytes = std::max(price.apart_bytes, live + one.scratch);
+            price.peak_bytes = std::max(price.peak_bytes, live + one.scratch - taken(one, step));
             price.macs += one.macs;
             price.persistent_bytes += one.computes ? one.persistent_bytes : network_.moving_persistent_bytes;
             if (!one.computes) price.copied_bytes += written;
@@ -107,7 +108,9 @@ inline StripPrice price_strips(const StripNetwork& network, const StripSegment& 
     const StripRows rows(network, segment, strips, again, even);
     const StripProgram program(network, segment, rows, again);
     if (!program.possible()) return {false};
-    return StripPricing(network, segment, program).price();
+    auto price = StripPricing(network, segment, program).price();
+    price.unknown = program.unknown();
+    return price;
 }
 
 }  // namespace downset

@@ -23,7 +23,7 @@ struct StripPiece {
 struct StripRun {
     std::vector<std::int64_t> reads, writes, over;
     std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
-    std::int64_t macs = 0, persistent_bytes = 0;
+    std::int64_t macs = 0, persistent_bytes = 0, scratch = 0;
     bool computes = false, apart = false;
 };
 
@@ -53,6 +53,8 @@ public:
     // The first ones are the inputs of the segment.
     const std::vector<StripPiece>& pieces() const { return pieces_; }
     const std::vector<StripRun>& runs() const { return runs_; }
+    // The operators on rows whose scratch the network does not hold yet; it counts as none.
+    const std::vector<StripNetwork::Call>& unknown() const { return unknown_; }
 
 private:
     struct Join {
@@ -69,6 +71,7 @@ private:
     std::vector<Join> joins_;
     std::vector<StripPiece> pieces_;
     std::vector<StripRun> runs_;
+    std::vector<StripNetwork::Call> unknown_;
     Lags lags_;
     bool possible_ = true;
 
@@ -164,7 +167,9 @@ private:
         auto made_rows = pieces_[writes[0]].rows.size();
         auto results = writes;
         const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
-        if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none))
+        const bool window = op.given == StripOp::Given::window && op.first_read == 0;
+        if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none ||
+                              (network_.counts_scratch && window)))
             sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
         if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
             if (op.cut_off) {
@@ -190,8 +195,19 @@ private:
         runs_.back().computes = true;
         runs_.back().persistent_bytes = op.persistent_bytes;
         runs_.back().apart = op.apart;
+        if (network_.counts_scratch) runs_.back().scratch = scratch(operator_index, read, made_rows, sides, padded);
         runs_.back().macs = network_.form.ops[operator_index].macs_per_row * made_rows;
         if (results != writes) runs_.push_back({results, writes, {}, -1, 0});
+    }
+
+    std::int64_t scratch(std::int64_t operator_index, const std::vector<Rows>& read, std::int64_t made_rows,
+                         Sides sides, bool padded) {
+        StripNetwork::Call call{operator_index, made_rows, sides.top, sides.bottom, padded};
+        for (const auto rows : read) call.push_back(rows.size());
+        const auto stated = network_.scratch.find(call);
+        if (stated != network_.scratch.end()) return stated->second;
+        if (std::find(unknown_.begin(), unknown_.end(), call) == unknown_.end()) unknown_.push_back(std::move(call));
+        return 0;
     }
 
     std::int64_t unnamed_piece(std::int64_t bits) {

@@ -272,7 +272,10 @@ class StripNetwork:
         alignment: int,
         moving_persistent_bytes: int,
         only_reader: bool,
+        counts_scratch: bool,
     ) -> None: ...
+    def set_scratch(self, call: Sequence[int], nbytes: int) -> None:
+        """State the scratch of an operator on rows, one of the calls that `strips_price` lists."""
 
 class StripSegment:
     """Operators first to stop, and what is live around them."""
@@ -295,9 +298,11 @@ class StripSegment:
 
 def strips_price(
     network: StripNetwork, segment: StripSegment, strips: int, recomputed: Sequence[int], even: bool
-) -> tuple[bool, int, int, int, int, int, int]:
+) -> tuple[bool, int, int, int, int, int, int, list[list[int]]]:
     """
-    (Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes).
+    (Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes,
+    operators on rows of which no scratch is stated). Those are: operator, rows made, pads above and below,
+    whether it reads a padded copy, rows of each input.
     """
 
 class PipelineNetwork:

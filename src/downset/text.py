@@ -260,8 +260,10 @@ _ABRIDGING.maxstring = _ABRIDGING.maxother = 60
 
 
 def abridged(value: Any) -> str:
-    """The `repr` of a dataclass on one line: long fields are cut, and several dataclasses in one field are counted."""
-    shown = (f"{field.name}={_abridged_field(getattr(value, field.name))}" for field in fields(value))
+    """The `repr` of a dataclass on one line: fields at their default are left out, long fields are cut, and several
+    dataclasses in one field are counted."""
+    held = ((field, getattr(value, field.name)) for field in fields(value))
+    shown = (f"{field.name}={_abridged_field(one)}" for field, one in held if one is not field.default)
     return f"{type(value).__name__}({' '.join(', '.join(shown).split())})"
 
 

@@ -530,6 +530,7 @@ def test_strips_of_operators_with_and_without_inputs_have_a_price(data):
         alignment=16,
         moving_persistent_bytes=0,
         only_reader=True,
+        counts_scratch=data.draw(st.booleans()),
     )
     segment = native.StripSegment(
         network,

@@ -13,7 +13,7 @@ from downset.memory.kernel_request import Request
 from downset.memory.litert_kernels import litert_request
 from downset.memory.records import align_up
 
-__all__ = ["KernelNeeds", "kernel_needs", "request_of"]
+__all__ = ["KernelNeeds", "kernel_needs", "operator_scratch", "request_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,13 @@ def kernel_needs(graph: Graph, kernels: str | None, bodies: Collection[str] = ()
     asking = esp_nn.ASKING if library.chip else cmsis_nn.ASKING
     inside = tuple(f"{name} in a body" for name in sorted(set(bodies) & asking))
     return replace(needs, unknown=needs.unknown + inside) if inside else needs
+
+
+def operator_scratch(graph: Graph, op: Op, kernels: str) -> int:
+    """The bytes of scratch that one operator asks for, aligned; none where the formula is not known."""
+    library = LITERT if kernels == LITERT.name else kernel_library(kernels)
+    request = request_of(graph, op, library)
+    return 0 if request is None else sum(align_up(nbytes, library.alignment) for nbytes in request.buffers)
 
 
 def _of_graph(graph: Graph, library: KernelLibrary) -> KernelNeeds:

@@ -55,6 +55,7 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
         alignment=model.alignment,
         moving_persistent_bytes=persistent.moving_bytes,
         only_reader=model.in_place_only_reader,
+        counts_scratch=bool(model.scratch),
     )
 
 

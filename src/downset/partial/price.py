@@ -2,7 +2,8 @@
 
 Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, found without
 making that network. They are equal for models in which tensors share bytes only in place. For other models they are
-never fewer.
+never fewer. Scratch of an operator on rows counts while it runs, by the formulas that the written network is judged
+by (`partial.strip_scratch`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from downset.partial.memory_form import Persistent, row_bits
 from downset.partial.native_form import native_network
 from downset.partial.segments import Segment, computing
 from downset.partial.strip_program import check_strips, most_strips
+from downset.partial.strip_scratch import OnRows, strip_scratch
 
 __all__ = [
     "Price",
@@ -145,13 +147,24 @@ class Pricing:
         whole = self._segments.get(segment) or self._prepare(segment)
         if not 1 <= strips <= whole.most_strips[even]:
             check_strips(self.graph, self.form, segment, strips, even=even)
-        price = native.compiled.strips_price(self._native, whole.segment, strips, list(recomputed), even)
-        possible, peak, apart, macs, copied, operators, persistent = price
+        possible, peak, apart, macs, copied, operators, persistent = self._native_price(
+            whole.segment, strips, list(recomputed), even
+        )
         if not possible:
             raise UnsupportedError(f"{self.graph.name}: a strip is padding alone, and rows are added to it")
         more, kept = operators - whole.operators, persistent - whole.persistent_bytes
         narrow = kept - more * self.persistent.narrower_bytes
         return Price(peak, macs - whole.macs, copied, more, kept, narrow, apart)
+
+    def _native_price(
+        self, segment: Any, strips: int, recomputed: list[int], even: bool
+    ) -> tuple[bool, int, int, int, int, int, int]:
+        while True:
+            price = native.compiled.strips_price(self._native, segment, strips, recomputed, even)
+            if not price[-1]:
+                return price[:-1]
+            for call in price[-1]:
+                self._native.set_scratch(call, strip_scratch(self.graph, self.form, self.model, OnRows.of(call)))
 
     def most_strips(self, segment: Segment, *, even: bool) -> int:
         """`most_strips` of the segment, which is asked for once a segment."""

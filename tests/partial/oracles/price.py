@@ -18,6 +18,7 @@ from downset.partial.memory_form import padded_row_bits, takes_over
 from downset.partial.price import Price, Pricing
 from downset.partial.segments import computing
 from downset.partial.strip_program import StripProgram, StripStep
+from downset.partial.strip_scratch import OnRows, strip_scratch
 from downset.rewrites.strips import strip_pads
 
 __all__ = ["price_of"]
@@ -25,7 +26,8 @@ __all__ = ["price_of"]
 
 class PricedOperator(NamedTuple):
     """The buffers of one operator: those that it reads and makes, and those that its result may overwrite. `lag`: the
-    least bytes by which the result must begin below the first buffer read to overlap it (None: it must not)."""
+    least bytes by which the result must begin below the first buffer read to overlap it (None: it must not).
+    `scratch`: bytes that its kernel asks for."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -33,6 +35,7 @@ class PricedOperator(NamedTuple):
     lag: int | None = None
     moves: bool = False
     """Whether it only moves values."""
+    scratch: int = 0
 
 
 def price_of(pricing: Pricing, program: StripProgram) -> Price:
@@ -83,18 +86,20 @@ def _operators(pricing: Pricing, program: StripProgram, step: StripStep, nbytes:
         nbytes.append(pricing.piece_bytes(made, (0, rows)))
         whole = (len(nbytes) - 1,)
         sides = (*same_pads(height, frame), *sides[2:])
-        yield PricedOperator(reads, whole, in_place, _lag(pricing, program, step, sides, rows, padded=False))
+        lag = _lag(pricing, program, step, sides, rows, padded=False)
+        yield PricedOperator(reads, whole, in_place, lag, scratch=_scratch(pricing, program, step, sides, rows))
         yield PricedOperator(whole, step.writes, moves=True)
         return
     made_rows = program.pieces[step.writes[0]].rows[1] - program.pieces[step.writes[0]].rows[0]
     lag = None if sides is None else _lag(pricing, program, step, sides, made_rows, padded=padded > 0)
+    scratch = _scratch(pricing, program, step, sides, made_rows, padded=padded > 0)
     if padded:
         nbytes.append(padded)
         yield PricedOperator(reads[:1], (len(nbytes) - 1,), moves=True)
         reads = (len(nbytes) - 1, *reads[1:])
     if pricing.model.outputs_apart and op.outputs[0] in pricing.graph.outputs and step.writes[0] in program.results:
         in_place = ()
-    yield PricedOperator(reads, step.writes, in_place, lag)
+    yield PricedOperator(reads, step.writes, in_place, lag, scratch=scratch)
 
 
 def _sides(pricing: Pricing, program: StripProgram, step: StripStep) -> tuple[int, int, int, int]:
@@ -152,6 +157,23 @@ def _lag(
     return None if lag is None else align_up(lag, pricing.model.alignment)
 
 
+def _scratch(
+    pricing: Pricing,
+    program: StripProgram,
+    step: StripStep,
+    sides: tuple[int, int, int, int] | None,
+    made: int,
+    *,
+    padded: bool = False,
+) -> int:
+    """Bytes of scratch of a step that makes `made` rows, with these pads."""
+    if not pricing.model.scratch:
+        return 0
+    above, below = (0, 0) if sides is None else sides[:2]
+    read = tuple(stop - start for start, stop in (program.pieces[piece].rows for piece in step.reads))
+    return strip_scratch(pricing.graph, pricing.form, pricing.model, OnRows(step.op, made, above, below, padded, read))
+
+
 def _made(program: StripProgram, step: StripStep) -> int:
     start, stop = program.pieces[step.writes[0]].rows
     return stop - start
@@ -178,7 +200,7 @@ def _peaks(
             readers[piece] = readers.get(piece, 0) + 1
     peak = without = 0
     for index, operator in enumerate(operators):
-        live += sum(nbytes[piece] for piece in operator.writes)
+        live += sum(nbytes[piece] for piece in operator.writes) + operator.scratch
         over = (
             nbytes[piece]
             for piece in operator.in_place
@@ -197,6 +219,7 @@ def _peaks(
         ):
             taken = max(min(nbytes[operator.reads[0]], nbytes[operator.writes[0]] - operator.lag), 0)
         peak, without = max(peak, live - taken), max(without, live)
+        live -= operator.scratch
         for piece in {*operator.reads, *operator.writes}:
             if last[piece] == index and piece not in kept:
                 live -= nbytes[piece]
