@@ -147,7 +147,7 @@ def test_operators_that_widen_weights_stay(tmp_path):
 @given(data=st.data())
 @settings(max_examples=cases(20))
 def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
-    """Where no cut and no join lies in place; results may lie over inputs, and no scratch of kernels counts."""
+    """Where no cut and no join lies in place; results may lie over inputs, and strips hold no scratch."""
     net, outputs = data.draw(strip_networks("int8"))
     graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", outputs))
     windows = [index for index, op in enumerate(graph.ops) if kind_of(op.kind).rows == "window"]

@@ -18,7 +18,7 @@ from downset.graph.cost import macs, row_form
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
-from downset.memory.models import MemoryName, memory_model, without_scratch
+from downset.memory.models import MemoryName
 from downset.messages import Message, Setting
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
@@ -261,8 +261,7 @@ def _planned(job: Job, search: StripSearch, plan: PartialPlan) -> PlannedGraph:
 def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite, ...]:
     """The rewrites of a plan, one for each segment, with the bytes by which the segment's peak was higher before."""
     graph = search.graph
-    tensors = without_scratch(memory_model(job.target.memory))
-    live = profile(order_problem(graph, tensors), range(len(graph.ops)))
+    live = profile(order_problem(graph, job.target.memory), range(len(graph.ops)))
     graphs = []
     for part in plan.segments:
         first, last = graph.ops[part.first].name, graph.ops[part.stop - 1].name

@@ -2,8 +2,8 @@
 
 Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, found without
 making that network. They are equal for models in which tensors share bytes only in place. For other models they are
-never fewer. The scratch of kernels does not count, neither in strips nor around them: it follows from the
-operators of the file, and counts when a plan is placed.
+never fewer. The scratch of kernels counts for operators without strips alone: that of strips follows from the file, and
+counts when a plan is placed. So strips of operators that hold much scratch are tried.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from downset.graph.core import Graph
 from downset.graph.cost import whole_macs
 from downset.graph.row_form import Interval, RowForm
 from downset.memory.liveness import order_problem, profile
-from downset.memory.models import MemoryModel, without_scratch
+from downset.memory.models import MemoryModel
 from downset.memory.records import align_up
 from downset.memory.storages import map_storages
 from downset.partial.memory_form import Persistent, row_bits
@@ -124,8 +124,7 @@ class _Whole(NamedTuple):
 
 
 class Pricing:
-    """Prices of segments of one graph, in its order, under one memory model (native/partial/price.hpp). `model`: that
-    of the tensors alone."""
+    """Prices of segments of one graph, in its order, under one memory model (native/partial/price.hpp)."""
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class Pricing:
         *,
         persistent: Persistent | None = None,
     ) -> None:
-        self.graph, self.form, self.model = graph, form, (model := without_scratch(model))
+        self.graph, self.form, self.model = graph, form, model
         self.persistent = persistent or Persistent((0,) * len(graph.ops), 0)
         self.around = surroundings(graph, model)
         self._native = native_network(graph, form, model, self.persistent)

@@ -93,9 +93,9 @@ def partial_front(
     plan.
 
     `form`: the network's rows (by default `row_form`); it marks as whole the operators that a runtime cannot compute in
-    strips. `persistent`: what a runtime keeps for each operator. Peaks and bound count tensors alone, not the scratch
-    of kernels. Raises UnsupportedError for memory models in which concatenations cost no bytes and where the native
-    module is not built, UsageError for unknown names and limits that are not positive.
+    strips. `persistent`: what a runtime keeps for each operator. Raises UnsupportedError for memory models in which
+    concatenations cost no bytes and where the native module is not built, UsageError for unknown names and limits that
+    are not positive.
     """
     limits = limits or PartialLimits()
     budget = Budget(limits.time_limit_s, limits.work_limit)
