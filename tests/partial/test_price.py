@@ -13,7 +13,7 @@ from downset.errors import UnsupportedError
 from downset.formats.reading import load
 from downset.graph.cost import macs, row_form
 from downset.memory.liveness import order_problem, profile
-from downset.memory.models import MEMORY_MODELS, without_scratch
+from downset.memory.models import MEMORY_MODELS
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Pricing
 from downset.partial.rewrite import InStrips, in_strips
@@ -50,12 +50,11 @@ def test_prices_are_those_of_the_rewritten_network(graph, data):
         pricing = Pricing(graph, form, model, persistent=persistent)
         price = pricing.strips(segment, strips, recomputed=recomputed, even=even)
         assert price == price_of(pricing, program)
-        tensors = order_problem(striped, without_scratch(model))
-        live = profile(tensors, range(len(striped.ops)))
+        live = profile(order_problem(striped, model), range(len(striped.ops)))
         inside = live[segment.first : segment.first + price.extra_operators + len(segment.operators)]
         assert len(striped.ops) == len(graph.ops) + price.extra_operators
         assert price.peak_bytes == max(inside), model.name
-        problem = replace(tensors, in_place=(), in_place_bytes=())
+        problem = replace(order_problem(striped, model), in_place=(), in_place_bytes=())
         apart = profile(problem, range(len(striped.ops)))
         assert price.apart_bytes == max(apart[segment.first : segment.first + len(inside)]), model.name
         assert price.extra_macs == macs(striped) - macs(graph)

@@ -18,7 +18,7 @@ from downset.formats.writing import export
 from downset.graph.cost import row_form
 from downset.graph.kinds import kind_of
 from downset.memory.liveness import order_problem, profile
-from downset.memory.models import memory_model, without_scratch
+from downset.memory.models import memory_model
 from downset.memory.overlaps import KERNELS
 from downset.orders.plan import plan_order
 from downset.partial.price import Pricing
@@ -147,7 +147,7 @@ def test_operators_that_widen_weights_stay(tmp_path):
 @given(data=st.data())
 @settings(max_examples=cases(20))
 def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
-    """Where no cut and no join lies in place; results may lie over inputs, and strips hold no scratch."""
+    """Where no cut and no join lies in place; results may lie over inputs."""
     net, outputs = data.draw(strip_networks("int8"))
     graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", outputs))
     windows = [index for index, op in enumerate(graph.ops) if kind_of(op.kind).rows == "window"]
@@ -167,7 +167,7 @@ def test_prices_are_the_peaks_of_what_is_written(tmp_path_factory, data):
     made = segment.stop - segment.first + len(written.ops) - len(graph.ops)
     for memory in ("tflm", *(f"tflm-{kernels}" for kernels in KERNELS)):
         price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed, even=even)
-        live = profile(order_problem(written, without_scratch(memory_model(memory))), range(len(written.ops)))
+        live = profile(order_problem(written, memory), range(len(written.ops)))
         assert price.peak_bytes == max(live[segment.first : segment.first + made]), memory
 
 
@@ -196,5 +196,4 @@ def test_padded_average_pools_are_priced_as_they_are_written(tmp_path_factory, d
     for memory in ("tflm", *(f"tflm-{kernels}" for kernels in KERNELS)):
         price = Pricing(graph, form, memory_model(memory)).strips(segment, strips, recomputed=recomputed)
         assert price.extra_operators == len(written.ops) - len(graph.ops)
-        live = profile(order_problem(written, without_scratch(memory_model(memory))), range(len(written.ops)))
-        assert price.peak_bytes == max(live), memory
+        assert price.peak_bytes == max(profile(order_problem(written, memory), range(len(written.ops)))), memory

@@ -2,8 +2,7 @@
 
 Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, found without
 making that network. They are equal for models in which tensors share bytes only in place. For other models they are
-never fewer. The scratch of kernels counts for operators without strips alone: that of strips follows from the file, and
-counts when a plan is placed. So strips of operators that hold much scratch are tried.
+never fewer.
 """
 
 from __future__ import annotations
