@@ -52,9 +52,11 @@ def cmsis_request(graph: Graph, op: Op, *, mve: bool) -> Request | None:
     return formula.request(graph, op, tensors, mve)
 
 
-def _convolution(graph: Graph, op: Op, tensors: Sequence[Tensor], mve: bool) -> Request:
+def _convolution(graph: Graph, op: Op, tensors: Sequence[Tensor], mve: bool) -> Request | None:
     del graph
     read, weights, output = tensors
+    if any(name not in op.attrs for name in ("strides", "dilations", "pads")):
+        return None
     if op.attrs.get("depthwise"):
         return _depthwise(op, read, weights, output, mve)
     rows, columns = weights.shape[1:3]
