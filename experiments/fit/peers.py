@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import tempfile
 from argparse import Namespace
@@ -94,11 +95,13 @@ def row_of(model: Model, options: Namespace) -> Row:
 
 
 def converted(model: Model, options: Namespace) -> Row:
-    """A file that onnx2tf converts: the arena of what it writes, as it is and fitted."""
+    """A file that onnx2tf converts: the arena of what it writes, as it is and fitted. It gets a copy, since it gives
+    operators names in the file that it reads."""
     ((name, shape),) = SHAPES[model.label].items()
     with tempfile.TemporaryDirectory() as folder:
         size = f"{name}:{','.join(map(str, shape))}"
-        asked: Sequence[str] = (options.onnx2tf, "-i", str(model.path), "-ois", size, "-o", folder, "-n")
+        copy = shutil.copy(model.path, folder)
+        asked: Sequence[str] = (options.onnx2tf, "-i", str(copy), "-ois", size, "-o", folder, "-n")
         ran = subprocess.run(asked, capture_output=True, text=True, timeout=_S)
         files = sorted(Path(folder).glob("*_float32.tflite"))
         if not files:

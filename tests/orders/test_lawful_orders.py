@@ -180,19 +180,19 @@ def test_bare_problems_and_records_take_no_memory_model():
 
 
 def test_exhaustive_looks_at_the_clock_for_each_operator(monkeypatch):
-    """Counted: transients, each of which takes O(storages)."""
+    """Counted: added bytes, each of which takes O(storages)."""
     from downset.orders import exhaustive
 
     wide = ds.OrderProblem(((),) * 40, tuple(ds.Storage(1, (v,), (v,)) for v in range(40)))
     now, computed = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
-    def transient(problem, downset, operator):
+    def added(problem, downset, operator):
         computed.append(operator)
         now[0] += 1.0
         return 1
 
-    monkeypatch.setattr(exhaustive, "transient_bytes", transient)
+    monkeypatch.setattr(exhaustive, "added_bytes", added)
     with pytest.raises(ds.LimitReached, match="stopped after"):
         exhaustive.exhaustive(wide, clock=Budget(5.0).start())
     assert len(computed) == 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -117,6 +119,36 @@ def test_normalisations_in_two_passes_are_equal_and_proven_up_to_rounding(tmp_pa
     striped(data, tmp_path, divided, original)
     proof = prove(original, tmp_path / "strips.onnx")
     assert proof.proven and not proof.exact, proof.reason
+
+
+def check_bound(data, tmp_path, model, *, divided):
+    """No plan in strips is below the bound: neither drawn ones, by the bytes of what is written, nor the front's."""
+    onnx.save(model, tmp_path / "one.onnx")
+    graph = load(tmp_path / "one.onnx")
+    if divided:
+        graph = two_passes(graph, stored_bytes=0)
+        assume(in_two_passes(graph))
+    parts = drawn_parts(data, graph, row_form(graph, halos_required=False))
+    try:
+        result = in_strips(graph, parts)
+    except UnsupportedError:
+        assume(False)
+    for name in ("live", "ort"):
+        front = partial_front(graph, memory=name, limits=PartialLimits(time_limit_s=math.inf, work_limit=300))
+        peak = peak_bytes(order_problem(result, name), range(len(result.ops)))
+        assert 0 < front.bound_bytes <= min(peak, front.least.price.peak_bytes), name
+
+
+@given(token_networks(), st.data())
+@settings(in_a_folder, max_examples=cases(20))
+def test_the_bound_holds_where_several_tensors_cross(tmp_path, model, data):
+    check_bound(data, tmp_path, model, divided=False)
+
+
+@given(normalised_networks(), st.data())
+@settings(in_a_folder, max_examples=cases(20))
+def test_the_bound_holds_for_normalisations_in_two_passes(tmp_path, model, data):
+    check_bound(data, tmp_path, model, divided=True)
 
 
 def test_no_operator_of_a_vision_transformer_needs_all_rows(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 from downset.budget import Clock
 from downset.graph.row_form import RowForm
@@ -30,16 +29,16 @@ def least_peak(
     for segment in segments:
         ending.setdefault(segment.stop, []).append(segment)
     run_of = {position: number for number, run in enumerate(cuts.long_runs) for position in run}
-    reached = dict.fromkeys(run_of.values(), inf)
-    """By long run: the least peak of a path up to one of its cuts, with the bytes that are live there."""
+    reached: dict[int, int] = {}
+    """By long run: the least peak of a path up to one of its cuts so far, with the bytes that are live there."""
     peaks = [0]
     for stop, whole in enumerate((0, *pricing.around.transient)):
         run = run_of.get(stop)
         if stop:
             least = max(peaks[stop - 1], whole)
-            if run is not None:
+            if run in reached:
                 ends = min(map(bounds.whole_bytes, cuts.crossing[stop]), default=0)
-                least = min(least, int(max(reached[run], ends)))
+                least = min(least, max(reached[run], ends))
             ways = [(max(peaks[one.first], bounds.ends_bytes(one)), -one.first, one) for one in ending.get(stop, ())]
             for way, _, segment in sorted(ways, key=lambda way: way[:2]):
                 if way >= least:
@@ -48,5 +47,6 @@ def least_peak(
                 least = min(least, way if late else max(way, bounds.least(segment, least)))
             peaks.append(least)
         if run is not None:
-            reached[run] = min(reached[run], max(peaks[stop], pricing.around.live[stop]))
+            here = max(peaks[stop], pricing.around.live[stop])
+            reached[run] = min(reached.get(run, here), here)
     return peaks[-1]
