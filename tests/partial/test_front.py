@@ -195,12 +195,12 @@ def test_more_work_never_gives_a_worse_front(graph, limits):
 def test_overlaps_never_give_a_worse_front(graph, kernels, limit):
     """With the same work and scratch, for each plan without overlaps there is one with them that is as good in
     everything."""
-    graph = in_int8(graph)
+    graph, model = in_int8(graph), memory_model(f"tflm-{kernels}")
     limits = PartialLimits(time_limit_s=math.inf, work_limit=limit)
     persistent = Persistent((50,) * len(graph.ops), 20)
     apart, over = (
         partial_front(graph, memory=memory, limits=limits, persistent=persistent)
-        for memory in (without_overlaps(memory_model(f"tflm-{kernels}")), memory_model(f"tflm-{kernels}"))
+        for memory in (without_overlaps(model), model)
     )
     assert over.bound_bytes <= apart.bound_bytes
     assert over.bound_bytes <= over.least.price.peak_bytes
