@@ -106,21 +106,19 @@ def partial_front(
     pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
     search = _PartialSearch(graph, form, pricing, limits, clock.part(seconds=_PRICING_SHARE * budget.seconds))
     listing = clock.part(seconds=_LISTING_SHARE * budget.seconds)
-    cuts = _cuts(graph, form, pricing)
-    segments = []
-    for segment in find_segments(graph, form, cuts=cuts, most_results=2):
-        if listing.left_s() == 0:
-            cuts, search.stopped_by = replace(cuts, listed=False), "time"
-            break
-        segments.append(segment)
+    around, overlaps = pricing.around, pricing.model.kernels is not None
+    cuts, segments = search.list_segments(
+        _cuts(graph, form, around.live, (around.transient, around.apart)[: 1 + overlaps]), listing
+    )
     search.complete = not cuts.long_runs
     bound = least_peak(form, pricing, segments, cuts, listing)
-    if pricing.model.kernels is not None:
+    if overlaps:
         # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
         # worse.
         apart = replace(pricing.model, name="apart", kernels=None, in_place=frozenset())
-        least = least_peak(form, Pricing(graph, form, apart), segments, cuts, listing)
-        search.explore(segments, least, apart=True)
+        apart_cuts, tried = search.list_segments(_cuts(graph, form, around.live, (around.apart,)), listing)
+        least = least_peak(form, Pricing(graph, form, apart), tried, apart_cuts, listing)
+        search.explore(tried, least, apart=True)
     search.explore(segments, bound)
     total = sum(op.macs for op in form.ops)
     most = math.inf if limits.max_recompute is None else int(total * limits.max_recompute)
@@ -146,18 +144,21 @@ by. One is enough where no operator at the peak lies in a gap of more than so ma
 cuts, so many of each run are kept."""
 
 
-def _cuts(graph: Graph, form: RowForm, pricing: Pricing) -> Cuts:
-    """The cuts that one tensor crosses; where an operator at the peak is far from both its neighbours among these, or
-    between none, the cuts that up to `_PASSING` tensors cross at which the fewest bytes are live."""
-    live, transient = pricing.around.live, pricing.around.transient
+def _cuts(graph: Graph, form: RowForm, live: Sequence[int], transients: Sequence[Sequence[int]]) -> Cuts:
+    """The cuts that one tensor crosses; where by some of these transients an operator at the peak is far from both its
+    neighbours among these, or between none, also the cuts that up to `_PASSING` tensors cross at which the fewest bytes
+    are live."""
     one = find_cuts(graph, form)
     gaps = [pair for run in one.runs for pair in pairwise(run)]
-    near = [range(first, stop) for first, stop in gaps if stop - first <= _APART]
-    most = max(transient, default=0)
-    if all(nbytes < most or any(index in gap for gap in near) for index, nbytes in enumerate(transient)):
+    near = {index for first, stop in gaps if stop - first <= _APART for index in range(first, stop)}
+    peaks = [(transient, max(transient, default=0)) for transient in transients]
+    if all(nbytes < most or index in near for transient, most in peaks for index, nbytes in enumerate(transient)):
         return one
     many = find_cuts(graph, form, most_crossing=_PASSING)
-    runs = (sorted(sorted(run, key=live.__getitem__)[:_LOWEST]) for run in many.runs)
+    runs = (
+        sorted({*sorted(run, key=live.__getitem__)[:_LOWEST], *(cut for cut in run if cut in one.crossing)})
+        for run in many.runs
+    )
     return Cuts(tuple(map(tuple, runs)), many.crossing)
 
 
@@ -190,6 +191,16 @@ class _PartialSearch:
 
     def __post_init__(self) -> None:
         self.made_by, self.read_by = self.graph.producers(), self.graph.consumers()
+
+    def list_segments(self, cuts: Cuts, listing: Clock) -> tuple[Cuts, list[Segment]]:
+        """The segments between these cuts, and whether they were all listed in time."""
+        segments: list[Segment] = []
+        for segment in find_segments(self.graph, self.form, cuts=cuts, most_results=2):
+            if listing.left_s() == 0:
+                self.stopped_by = "time"
+                return replace(cuts, listed=False), segments
+            segments.append(segment)
+        return cuts, segments
 
     def _keep_step(self) -> None:
         if self.kept_at == self.priced:
