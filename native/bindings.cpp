@@ -273,11 +273,10 @@ PipelineFound least_latency(const LoadProblem& problem, const RoundAims& aims, d
 // {possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes, unknown scratch}
 std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
            std::vector<StripNetwork::Call>>
-strips_price(
-    const StripNetwork& network, const StripSegment& segment, std::int64_t strips, const Int64s& recomputed,
-    bool even) {
+strips_price(const StripNetwork& network, const StripSegment& segment, std::int64_t strips, const Int64s& recomputed,
+             bool even) {
     const auto price = price_strips(network, segment, strips, recomputed, even);
-    return {price.possible,     price.peak_bytes, price.apart_bytes,     price.macs,
+    return {price.possible,     price.peak_bytes, price.apart_bytes,      price.macs,
             price.copied_bytes, price.operators,  price.persistent_bytes, price.unknown};
 }
 
@@ -317,11 +316,11 @@ void bind_partial(nb::module_& module) {
             },
             "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "input_bytes"_a, "inputs_kept"_a,
             "inputs_apart"_a, "inputs_alone"_a, "results"_a, "results_counted"_a, "live_beside"_a);
-    module.def("strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a,
-               Unlocked(),
-               "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes,\n"
-               "operators on rows of which no scratch is stated). Those are: operator, rows made, pads above and below,\n"
-               "whether it reads a padded copy, rows of each input.");
+    module.def(
+        "strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a, Unlocked(),
+        "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes,\n"
+        "operators on rows of which no scratch is stated). Those are: operator, rows made, pads above and below,\n"
+        "whether it reads a padded copy, rows of each input.");
 }
 
 void bind_pipelines(nb::module_& module) {

@@ -53,8 +53,7 @@ struct StripNetwork {
                  std::vector<std::int64_t> bits, std::int64_t align, std::int64_t moving_persistent,
                  bool in_place_only_reader, bool with_scratch)
         : form(std::move(network)), row_bits(std::move(bits)), alignment(align),
-          moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader),
-          counts_scratch(with_scratch) {
+          moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader), counts_scratch(with_scratch) {
         require_size("numbers of operators", numbers.size(), form.ops.size());
         require_size("overwritten inputs", overwritten.size(), form.ops.size());
         require_size("walks", walks.size(), form.ops.size());

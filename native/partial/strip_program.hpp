@@ -168,8 +168,8 @@ private:
         auto results = writes;
         const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
         const bool window = op.given == StripOp::Given::window && op.first_read == 0;
-        if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none ||
-                              (network_.counts_scratch && window)))
+        if (!read.empty() &&
+            (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none || (network_.counts_scratch && window)))
             sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
         if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
             if (op.cut_off) {

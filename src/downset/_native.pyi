@@ -275,7 +275,9 @@ class StripNetwork:
         counts_scratch: bool,
     ) -> None: ...
     def set_scratch(self, call: Sequence[int], nbytes: int) -> None:
-        """State the scratch of an operator on rows, one of the calls that `strips_price` lists."""
+        """
+        State the scratch of an operator on rows, one of the calls that `strips_price` lists.
+        """
 
 class StripSegment:
     """Operators first to stop, and what is live around them."""
