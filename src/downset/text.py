@@ -33,6 +33,7 @@ __all__ = [
     "parse_seconds",
     "parse_share",
     "printable",
+    "range_text",
     "read_file",
     "read_stdin",
     "shell_word",
@@ -92,6 +93,11 @@ def parse_factor(text: str) -> float:
     if factor < 1:
         raise UsageError(f"{text!r} is not a factor from 1; write for example 1.1x")
     return factor
+
+
+def range_text(sizes: range) -> str:
+    """A range of sizes as `--dim` takes it: "1..512"."""
+    return f"{sizes[0]}..{sizes[-1]}"
 
 
 def format_bytes(nbytes: float) -> str:

@@ -183,6 +183,20 @@ def rewritten_onnx(folder, how):
     return path, written(made, folder / "r.onnx")
 
 
+def check_mutants(path, other, kind, folder, *, every_one_counts):
+    """No change of the file `other` is proven where ONNX Runtime computes something else with it, and none at all where
+    every one counts."""
+    left, made = [], 0
+    for mutant in ONNX[kind](onnx.load(str(other))):
+        made += 1
+        changed = mutant.save(folder / "mutant.onnx")
+        if proven(path, changed) and not same_in_onnx_runtime(path, changed):
+            left.append(mutant.what)
+        if every_one_counts:
+            assert not proven(path, changed), mutant.what
+    assert made >= 2 and left == []
+
+
 @pytest.mark.parametrize("how", ["chain", "fused", "sum", "strips"])
 @pytest.mark.parametrize("kind", sorted({*ONNX} - {"bodies"}))
 def test_what_is_proven_of_a_changed_onnx_file_computes_the_same(tmp_path, how, kind):
@@ -190,15 +204,8 @@ def test_what_is_proven_of_a_changed_onnx_file_computes_the_same(tmp_path, how, 
     swapped): ONNX Runtime decides."""
     path, other = rewritten_onnx(tmp_path, how)
     assert prove(path, other).proven
-    left, made = [], 0
-    for mutant in ONNX[kind](onnx.load(str(other))):
-        made += 1
-        changed = mutant.save(tmp_path / "mutant.onnx")
-        if proven(path, changed) and not same_in_onnx_runtime(path, changed):
-            left.append(mutant.what)
-        if kind == "interface" or (kind == "constants" and how != "strips"):
-            assert not proven(path, changed), mutant.what
-    assert made >= 2 and left == []
+    counts = kind == "interface" or (kind == "constants" and how != "strips")
+    check_mutants(path, other, kind, tmp_path, every_one_counts=counts)
 
 
 def striped_tflite(folder, dtype):

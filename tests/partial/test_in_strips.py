@@ -15,6 +15,7 @@ from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import computed_whole, find_segment, find_segments
 from downset.partial.strip_program import MOST_JOINED, most_strips
 from tests.effort import cases
+from tests.partial.drawn_parts import drawn_parts
 from tests.spatial import Builder, execute, spatial_graphs
 from zoo import graph as zoo
 
@@ -32,16 +33,7 @@ def same(graph, other):
 @settings(max_examples=cases(80))
 def test_any_segments_in_strips_compute_the_same(graph, data):
     form = row_form(graph)
-    found = list(find_segments(graph, form, most_crossing=data.draw(st.integers(1, 3))))
-    assume(found)
-    parts, at = [], 0
-    while left := [segment for segment in found if segment.first >= at]:
-        segment = data.draw(st.sampled_from(left))
-        even = data.draw(st.booleans())
-        recomputed = data.draw(st.sets(st.sampled_from(list(segment.operators))))
-        strips = data.draw(st.integers(1, min(most_strips(form, segment, even=even), 7)))
-        parts.append(InStrips(segment.first, segment.stop, strips, frozenset(recomputed), even))
-        at = segment.stop
+    parts = drawn_parts(data, graph, form, crossing=data.draw(st.integers(1, 3)), strips=7)
     try:
         striped = in_strips(graph, parts)
     except UnsupportedError as error:

@@ -22,10 +22,10 @@ from downset.memory.models import memory_model
 from downset.partial.price import Pricing
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.search import PartialLimits, partial_front
-from downset.partial.segments import computed_whole, find_segment, find_segments
-from downset.partial.strip_program import most_strips
+from downset.partial.segments import computed_whole, find_segment
 from downset.rewrites.two_passes import in_two_passes, normalised_bytes, two_passes
 from tests.effort import cases
+from tests.partial.drawn_parts import drawn_parts
 from tests.token_networks import OnnxNet, normalised_networks, token_networks
 
 MANY = 32
@@ -54,24 +54,9 @@ def check_equal(original, other):
         np.testing.assert_allclose(two, one, rtol=2e-4, atol=2e-4 * max(float(np.abs(one).max()), 1e-3))
 
 
-def drawn_parts(data, graph, form):
-    """Segments that do not overlap, each with strips, a pace and operators that recompute."""
-    found = list(find_segments(graph, form, most_crossing=MANY))
-    assume(found)
-    parts, at = [], 0
-    while left := [segment for segment in found if segment.first >= at]:
-        segment = data.draw(st.sampled_from(left))
-        even = data.draw(st.booleans())
-        recomputed = data.draw(st.sets(st.sampled_from(list(segment.operators))))
-        strips = data.draw(st.integers(1, min(most_strips(form, segment, even=even), 5)))
-        parts.append(InStrips(segment.first, segment.stop, strips, frozenset(recomputed), even))
-        at = segment.stop
-    return parts
-
-
 def striped(data, tmp_path, graph, original):
     form = row_form(graph, halos_required=False)
-    parts = drawn_parts(data, graph, form)
+    parts = drawn_parts(data, graph, form, crossing=MANY, strips=5)
     try:
         result = in_strips(graph, parts)
     except UnsupportedError as error:
@@ -86,7 +71,7 @@ def striped(data, tmp_path, graph, original):
             price = pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
             assert price.extra_operators == len(alone.ops) - len(graph.ops)
             transient = pricing.around.transient
-            highest = max(price.peak_bytes, *transient[: part.first], *transient[part.stop :])
+            highest = max([price.peak_bytes, *transient[: part.first], *transient[part.stop :]])
             peak = peak_bytes(order_problem(alone, model), range(len(alone.ops)))
             # Results that lie in their input, such as those of reshapes, may take fewer bytes than the price says.
             assert highest == peak if name == "live" else highest >= peak
@@ -128,7 +113,7 @@ def check_bound(data, tmp_path, model, *, divided):
     if divided:
         graph = two_passes(graph, stored_bytes=0)
         assume(in_two_passes(graph))
-    parts = drawn_parts(data, graph, row_form(graph, halos_required=False))
+    parts = drawn_parts(data, graph, row_form(graph, halos_required=False), crossing=MANY, strips=5)
     try:
         result = in_strips(graph, parts)
     except UnsupportedError:

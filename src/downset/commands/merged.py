@@ -8,7 +8,7 @@ from typing import Any
 
 from downset.commands.envelope import print_json
 from downset.commands.inputs import tell_note
-from downset.commands.options import console
+from downset.commands.options import check_runs, console
 from downset.commands.pictures import written_lines
 from downset.commands.waiting import counting, reading
 from downset.commands.wording import worded
@@ -23,7 +23,6 @@ _OTHERS = {
     "batch": "--batch",
 }
 """Options with which --export is not given, by parameter."""
-_LEAST_RUNS = 15
 
 
 def run_export(model: str, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> None:
@@ -43,8 +42,7 @@ def run_export(model: str, options: Mapping[str, Any], *, as_json: bool, quiet: 
     named += ["--dtype"] if options["dtype"] != "model" else []
     if named:
         raise UsageError(f"--export only writes merges for ONNX Runtime on a CPU: leave out {' and '.join(named)}")
-    if options["runs"] < _LEAST_RUNS:
-        raise UsageError(f"--runs must be at least {_LEAST_RUNS} for a decision; given {options['runs']}")
+    check_runs(options["runs"])
     path = options["export_path"]
     for each in (model, path):
         if Path(each).suffix.lower() != ".onnx":

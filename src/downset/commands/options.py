@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 
+_LEAST_RUNS = 15
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -104,6 +105,12 @@ def input_option(help_text: str) -> Callable[[_Command], _Command]:
     """`--input FILE`, repeatable: the user's own data. `help_text`: what they are for, as the beginning of the help."""
     of_files = f"{help_text}: a .npy file, or .npz with the inputs' names; repeatable."
     return click.option("--input", "inputs", multiple=True, type=click.Path(), help=of_files)
+
+
+def check_runs(runs: int) -> None:
+    """Raise UsageError for fewer rounds than decide between schedules or files."""
+    if runs < _LEAST_RUNS:
+        raise UsageError(f"--runs must be at least {_LEAST_RUNS} for a decision; given {runs}")
 
 
 trust_option = click.option(

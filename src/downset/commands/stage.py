@@ -12,6 +12,7 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.inputs import dims_at_batch, tell_note
 from downset.commands.merged import run_export
 from downset.commands.options import (
+    check_runs,
     console,
     search_s,
     size_options,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from downset.results.stages import StageResult
 
 __all__ = ["stage"]
-
-_LEAST_RUNS = 15
 
 
 @click.command()
@@ -145,8 +144,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     streams_path = options["streams_path"]
     check_pictures(pictures, others={"-o": output, "--ort-streams": streams_path}, source=model)
     _check_streams(model, options, output)
-    if options["runs"] < _LEAST_RUNS:
-        raise UsageError(f"--runs must be at least {_LEAST_RUNS} for a decision; given {options['runs']}")
+    check_runs(options["runs"])
     limits = StageLimits(
         max_ops=options["max_ops"],
         max_groups=options["max_groups"],

@@ -18,7 +18,7 @@ from typing import Any
 import rich_click as click
 
 from downset.messages import Call, Message, Setting
-from downset.text import is_plain, printable
+from downset.text import is_plain, printable, range_text
 
 __all__ = ["COMMAND_OF", "OPTION_OF", "command_named", "option_of", "worded"]
 
@@ -110,6 +110,13 @@ def _words(command: click.Command | None, part: Setting | Call) -> str:
     return " ".join(words)
 
 
+def _size_text(size: object) -> str:
+    """A size, a range of sizes, or the sizes of a shape, as they are typed."""
+    if isinstance(size, range):
+        return range_text(size)
+    return ",".join(map(str, size)) if isinstance(size, Sequence) else str(size)
+
+
 def _typed(option: click.Option, value: object) -> str:
     """The option with the value as they are typed."""
     name = option.opts[0]
@@ -120,15 +127,7 @@ def _typed(option: click.Option, value: object) -> str:
     if option.is_flag:
         return option.secondary_opts[0]
     if isinstance(value, Mapping):  # sizes by input, or by the name of an open one
-        sized = {
-            key: (f"{size[0]}..{size[-1]}",)
-            if isinstance(size, range)
-            else size
-            if isinstance(size, Sequence)
-            else (size,)
-            for key, size in value.items()
-        }
-        values = [f"{key}={','.join(map(str, sizes))}" for key, sizes in sized.items()]
+        values = [f"{key}={_size_text(size)}" for key, size in value.items()]
     else:
         each = value if option.multiple and isinstance(value, list | tuple) else [value]
         values = [getattr(option.type, "word", str)(one) for one in each]

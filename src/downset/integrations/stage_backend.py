@@ -59,7 +59,7 @@ class _StagedGraph:
     def __init__(self, module: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> None:
         self._module, self._options, self._device = module, options, _device(inputs)
         self._weights = [place for place, value in enumerate(inputs) if _is_weight(value)]
-        self._moving = [place for place in range(len(inputs)) if place not in set(self._weights)]
+        self._moving = [place for place, value in enumerate(inputs) if not _is_weight(value)]
         self._stage(inputs, None)
 
     def call(self, *values: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from downset.messages import Message, Setting
 from downset.reports.document import Document, Steps, Table
-from downset.text import is_plain
+from downset.text import is_plain, range_text
 
 __all__ = ["json_of"]
 
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
     if is_plain(value):
         return value
     if isinstance(value, range):
-        return f"{value[0]}..{value[-1]}"
+        return range_text(value)
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
