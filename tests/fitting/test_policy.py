@@ -3,6 +3,7 @@ the same in every run."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -12,20 +13,24 @@ from types import SimpleNamespace
 import pytest
 
 from downset.errors import DownsetError, UsageError
-from downset.fitting import choosing
+from downset.fitting import cheap_strips, choosing, planning
+from downset.fitting import strips as fitting_strips
 from downset.fitting.cheap_strips import least_strips
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions
 from downset.fitting.trials import Trials
 from downset.formats.reading import load
 from downset.graph.cost import macs
+from downset.partial.search import partial_front
 from downset.reports.fit_document import fit_document
 from downset.reports.fit_steps import fit_next_steps
 from downset.results.policy import LARGER, LARGER_MAPPED, NO_LIMITS, SLOWER, Policy
 from downset.results.sessions import Latency
+from downset.rewrites.concat.choose import choose_rewrites
 from downset.runtimes import rounds, tflm
 from downset.runtimes.targets import TARGETS
 from tests.command import typed
+from tests.fitting.test_fit_rewrite import tflite_model
 from tests.fitting.test_fit_strips import Net, strips
 
 WORK = {"time_limit_s": math.inf, "work_limit": 1000}
@@ -116,6 +121,42 @@ def test_a_choice_that_the_time_limit_changed_is_told(model, times, tmp_path, wi
     assert len({data for seconds, data in files.items() if not told[seconds]}) <= 1
     changed = [seconds for seconds, data in files.items() if data != files[30.0]]
     assert (changed or wide) and all(told[seconds] for seconds in changed if not told[30.0])
+
+
+def test_where_measuring_takes_the_time_of_further_trials_is_told(model, times, tmp_path, monkeypatch):
+    monkeypatch.setattr(cheap_strips, "_TRIALS", 0)
+    result = fit(model, output=tmp_path / "o.tflite", time_limit_s=30.0)
+    assert any("the time limit ended a search" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_form_in_which_time_ended_the_search_is_told_whichever_it_is(model, times, tmp_path, monkeypatch, late):
+    """The searches of both forms of a network end by their numbers of choices, but for one, which time ends."""
+    searched = itertools.count()
+
+    def one_late(graph, **options):
+        front = partial_front(graph, **options)
+        return replace(front, stopped_by="time" if next(searched) == late else "work")
+
+    monkeypatch.setattr(fitting_strips, "partial_front", one_late)
+    result = fit(model, output=tmp_path / "o.tflite", time_limit_s=30.0)
+    assert next(searched) > 2 and any("the time limit ended a search" in note for note in result.notes)
+
+
+def test_time_that_ends_the_search_for_rewritings_is_told(tmp_path, times, monkeypatch):
+    path = tflite_model(tmp_path / "m.tflite")
+
+    def late(graph, **options):
+        return replace(choose_rewrites(graph, **options), in_time=False)
+
+    notes = {}
+    for search in (choose_rewrites, late):
+        monkeypatch.setattr(planning, "choose_rewrites", search)
+        notes[search] = fit(path, output=tmp_path / "o.tflite", time_limit_s=30.0).notes
+    told = [
+        search for search, listed in notes.items() if any("the time limit ended a search" in note for note in listed)
+    ]
+    assert told == [late]
 
 
 def test_options_state_the_policy_and_strips_that_are_asked_for_lift_the_defaults():

@@ -93,6 +93,7 @@ def least_strips(
             break
         if time.perf_counter() - began > _TRIALS * job.options.time_limit_s:
             job.notes.add("further plans in strips were not tried: their share of the time limit was over")
+            job.search_time.cut = True
             break
         files = files_of(job, search, plan, "strips")
         larger = max(disk_bytes(file.path) for file in files) / disk_bytes(original.path)

@@ -126,11 +126,13 @@ class SearchTime:
     measured, proven and written counts, nor the time between searches. None are left where a user has ended the
     search."""
 
-    __slots__ = ("_began", "_left_s", "_now")
+    __slots__ = ("_began", "_left_s", "_now", "cut")
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
         self._left_s, self._now = seconds, now
         self._began: float | None = None
+        self.cut = False
+        """Whether a limit of time ended something on which the choice of a file may depend."""
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

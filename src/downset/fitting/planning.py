@@ -188,6 +188,7 @@ def _planned_rewritten(job: Job, planned: Planned) -> PlannedGraph | None:
         limits = job.budget(0.6 * planned.share_s).limits()
         graph, inexact = planned.best.graph, job.options.inexact
         chosen = choose_rewrites(graph, memory=job.target.memory, inexact=inexact, **limits)
+        job.search_time.cut |= not chosen.in_time
     if not chosen.rewrites:
         return None
     together = _plan(job, chosen.graph, 0.4 * planned.share_s)

@@ -27,7 +27,7 @@ from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.results.fit import Rewrite
 from downset.results.next_step import NextStep
-from downset.results.plans import Evidence, Order, Together
+from downset.results.plans import Evidence, Order, Together, ended_by
 from downset.rewrites.tflite_form import writable_rows
 from downset.rewrites.two_passes import in_two_passes
 from downset.text import format_bytes, operator_name
@@ -143,7 +143,7 @@ def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_wor
         bound_bytes=min(front.bound_bytes for front in fronts),
         complete=all(front.complete for front in fronts),
         priced=sum(front.priced for front in fronts),
-        stopped_by=next((front.stopped_by for front in fronts if front.stopped_by), ""),
+        stopped_by=ended_by(front.stopped_by for front in fronts),
     )
     kept = tflm_kept if persistent is not None else _nothing
     seconds, work_limit = 0.05 * job.options.time_limit_s, job.options.work_limit

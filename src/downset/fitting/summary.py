@@ -145,8 +145,8 @@ def _note_hurry(job: Job, planned: Planned, candidates: Candidates) -> None:
     ended = [one.evidence.stopped_by for together in plans for one in (together.order, together.arena)]
     ended += [search.front.stopped_by for search in searches]
     ended += [arena.evidence.stopped_by for search in searches for _, arena in search.placing.files_of.values()]
-    hurried = "time" in ended or any(search.placing.cut for search in searches) or job.search_time.left_s == 0
-    if hurried and not INTERRUPTED.is_set():
+    hurried = "time" in ended or any(search.placing.cut for search in searches)
+    if (hurried or job.search_time.cut or job.search_time.left_s == 0) and not INTERRUPTED.is_set():
         limit = Setting("time_limit_s", job.options.time_limit_s)
         said = "the time limit ended a search ("
         job.notes.add(Message(said, limit, "): under another load of this machine another file may be chosen"))

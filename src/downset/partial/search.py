@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, combinations, pairwise
 
-from downset.budget import Budget, Clock
+from downset.budget import INTERRUPTED, Budget, Clock
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph
 from downset.graph.cost import row_form
@@ -30,7 +30,7 @@ from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import Cuts, Segment, computed_whole, find_cuts, find_segments
-from downset.results.plans import StoppedBy
+from downset.results.plans import StoppedBy, ended_by
 
 __all__ = ["PartialFront", "PartialLimits", "partial_front"]
 
@@ -112,6 +112,7 @@ def partial_front(
     )
     search.complete = not cuts.long_runs
     bound = least_peak(form, pricing, segments, cuts, listing)
+    search.stopped_by = listing.stopped_by() if listing.left_s() == 0 else ""
     if overlaps:
         # First the choices that a model without overlaps tries, in the same sequence, so that overlaps make no plan
         # worse.
@@ -135,7 +136,8 @@ def partial_front(
             earlier |= {plan.segments: plan for plan in allowed if plan.segments not in earlier}
     others = tuple(earlier.values())[len(plans) :]
     whole = computed_whole(graph, form)
-    return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others, search.stopped_by)
+    stopped_by = ended_by((search.stopped_by, "time" if clock.left_s() == 0 and not INTERRUPTED.is_set() else ""))
+    return PartialFront(plans, beyond, bound, search.complete, search.priced, whole, others, stopped_by)
 
 
 _PASSING, _APART, _LOWEST = 32, 32, 64
@@ -250,7 +252,8 @@ class _PartialSearch:
 
     def _spent(self) -> bool:
         if self.clock.over():
-            self.complete, self.refused, self.stopped_by = False, True, self.clock.stopped_by()
+            self.complete, self.refused = False, True
+            self.stopped_by = ended_by((self.stopped_by, self.clock.stopped_by()))
         return self.refused
 
     def _finest(self, segment: Segment) -> int | None:

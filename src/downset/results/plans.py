@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,11 +19,18 @@ __all__ = [
     "StagePlan",
     "StoppedBy",
     "Together",
+    "ended_by",
 ]
 
 StoppedBy = Literal["", "time", "work", "memory", "interrupt"]
 """The limit that ended a search early: time, work (search states) or memory, or "interrupt" for the user; "" if nothing
 did."""
+
+
+def ended_by(limits: Iterable[StoppedBy]) -> StoppedBy:
+    """The limit that is told of several searches: the one that depends most on the moment."""
+    depends: tuple[StoppedBy, ...] = ("", "work", "memory", "time", "interrupt")
+    return max(limits, key=depends.index, default="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,13 @@ _MANY = 24
 @dataclass(frozen=True, slots=True)
 class ChosenRewrites:
     """The rewritten graph (the original where no rewriting lowers the peak), its order, and the rewrites. `before`: the
-    order of the original graph."""
+    order of the original graph. `in_time`: no time limit ended a search, so that another run chooses the same."""
 
     graph: Graph
     order: Order
     before: Order
     rewrites: tuple[Rewrite, ...]
+    in_time: bool
 
 
 def accumulation(memory: MemoryName | MemoryModel) -> Accumulate:
@@ -91,6 +92,7 @@ def choose_rewrites(
         search.tried[best].order,
         search.judge(nothing).order,
         tuple(_rewrite(graph, site, search.tried[best].splits, bytes_gained) for site, bytes_gained in gained),
+        search.in_time(),
     )
 
 
@@ -128,6 +130,10 @@ class _RewriteSearch:
 
     def __post_init__(self) -> None:
         self.readers = self.graph.consumers()
+
+    def in_time(self) -> bool:
+        orders = [tried.order.evidence.stopped_by for tried in self.tried.values()]
+        return "time" not in (self.clock.stopped_by(), *orders)
 
     def made(self, sites: frozenset[int]) -> Partitioned:
         """The graph with these sites taken apart."""
