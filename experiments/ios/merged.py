@@ -24,7 +24,7 @@ import onnx
 from downset import DownsetError, export_merged, open_device
 from downset.formats.reading import open_sizes
 from downset.results.merged import LIMIT, FileTimes, MergedNetwork, worst
-from experiments.field import SIZES
+from experiments.field.bench import SIZES
 from experiments.frame import Experiment, names_of, run
 from experiments.rows import Row
 from zoo import ZOO
