@@ -27,7 +27,7 @@ __all__ = ["FIGURES", "Ask", "figures_of", "growths_of", "in_turns"]
 
 _RUNS = 3
 """Runs before those that are timed: from the second on, ONNX Runtime uses the memory pattern of the first."""
-_TIMED_S, _MOST_RUNS = 0.15, 60
+_TIMED_S, _MOST_RUNS = 0.15, 400
 """Processor seconds of runs that are timed in one process, and the most runs."""
 _WATCH_S = 0.001
 """Seconds between two looks at the anonymous memory of a process that loads a model."""
@@ -74,6 +74,7 @@ def _in_child(ask: Ask, limit_s: float) -> list[float] | None:
     if child == 0:
         status = 1
         with contextlib.suppress(BaseException):
+            _give_back()
             _map_code()
             os.write(writing, json.dumps(ask(lambda: os.write(writing, _SETTLED))).encode())  # type: ignore[arg-type]
             status = 0
@@ -103,15 +104,16 @@ def _in_child(ask: Ask, limit_s: float) -> list[float] | None:
 def figures_of(opened: Callable[[], Callable[[], object]], *, timed: bool, settled: Callable[[], None]) -> list[float]:
     """The figures of one model in this process, with the anonymous bytes before it was opened behind the second: these
     are of runs, where all files stay mapped. `opened` loads the model and returns what runs it; what it imports is
-    imported before. `settled` is called before the runs that are timed."""
-    _give_back()
+    imported before. The results of a run are kept while the next one runs, as programs do: a session's results lie in
+    its arena. `settled` is called before the runs that are timed."""
     _forget_peak()
     before = _resident()
     run = opened()
     loaded = _resident()
     _forget_peak()
-    for _ in range(_RUNS):
-        run()
+    kept = [run()]
+    for _ in range(1, _RUNS):
+        kept[:] = [run()]  # the results of the last run are there until those of this one take their place
     ran = _resident()
     settled()
     peak = max(loaded["VmHWM"], ran["VmHWM"]) - before["VmRSS"]
@@ -122,8 +124,8 @@ def figures_of(opened: Callable[[], Callable[[], object]], *, timed: bool, settl
 
 
 def _give_back() -> None:
-    """Give back the heap that is free, of which a fork has its parent's: a model that uses it would not grow. Only
-    glibc has this."""
+    """Give back the heap that is free, of which a fork has its parent's: a model that uses it would not grow. What the
+    import of the library leaves free stays, as in any process. Only glibc has this."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -142,9 +144,9 @@ def _map_code() -> None:
 
 def _run_s(run: Callable[[], object], timed: bool) -> float:
     """Processor seconds of a run, in the mean of as many as `_TIMED_S` allows."""
-    begin, runs = time.process_time(), 0
+    begin, runs, kept = time.process_time(), 0, []
     while runs == 0 or (timed and runs < _MOST_RUNS and time.process_time() - begin < _TIMED_S):
-        run()
+        kept[:] = [run()]
         runs += 1
     return (time.process_time() - begin) / runs
 
