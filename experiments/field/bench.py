@@ -6,13 +6,14 @@ that are set by hand, by onnxslim, and as `fit` writes it.
 
 The packages are pinned. `--fetch` downloads those that are missing into a cache in the user's home, never into the
 checkout; without it only what is there is tried, and what installed packages bring. A file is read without any option,
-then with a `--dim` for each size that it leaves open. Processes are measured by a script that imports nothing of
-downset; the best by hand is the least of default and every other setting by hand that keeps to the limit of time.
-`--resume` passes over files whose processes are recorded. `--quick` does not fit, and writes nothing.
+then with one size for all that it leaves open, then with a `--dim` for each. Processes are measured by a script that
+imports nothing of downset; the best by hand is the least of default and every other setting by hand that keeps to the
+limit of time. `--resume` passes over files whose processes are recorded. `--quick` does not fit, and writes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -120,7 +121,7 @@ def row_of(model: Model, options: Namespace) -> Row:
     try:
         missing = open_sizes(model.path).missing
         dims = {one.name: SIZES.get(model.label, {}).get(one.name, 64) for one in missing}
-        row |= {"options": len(dims), "dims": dims}
+        row |= {"options": _options(model, dims), "dims": dims}
         begin = time.perf_counter()
         graph = load(model.path, dims=dims)
         row |= {"operators": len(graph.ops), "note": graph.source.note, "load_s": round(time.perf_counter() - begin, 1)}
@@ -128,6 +129,15 @@ def row_of(model: Model, options: Namespace) -> Row:
         return row | {"loads": False, "why": _plain(error, model)}
     row["loads"] = True
     return row if options.quick else row | _fitted(model, dims, made_feeds(graph, seed=0)[0], options)
+
+
+def _options(model: Model, dims: Mapping[str, int]) -> int:
+    """The fewest options with which the file is read: none, one size for all that it leaves open, or one for each."""
+    for size in dict.fromkeys((64, *dims.values())) if len(dims) > 1 else ():
+        with contextlib.suppress(DownsetError):
+            load(model.path, dims={"*": size})
+            return 1
+    return len(dims)
 
 
 def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], options: Namespace) -> Row:
@@ -158,7 +168,7 @@ def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], opt
 
 
 def _said(result: Fit, output: Path, model: Model) -> Row:
-    """What the fit says: what ships, what is left out and why, the open axes and those of the written file, and the
+    """The words of the fit: what ships, what is left out and why, the open axes and those of the written file, and the
     figures of the process, which are measured again."""
     row: Row = {"fits": True, "shipped": result.shipped, "open_axes": len(result.open_axes)}
     row["settings"] = "" if result.session is None else result.session.name
@@ -173,7 +183,7 @@ def _said(result: Fit, output: Path, model: Model) -> Row:
 
 
 def _best_by_hand(path: Path, inputs: Path) -> SessionSettings:
-    """Of default and the settings by hand, those of the lowest peak within the limit of time, by a process of each."""
+    """The settings of the lowest peak, of default and those by hand, within the limit of time, by a process of each."""
     names = {settings.name: settings for settings in (DEFAULT, *BEST_BY_HAND)}
     readings = in_turns({name: (path, settings) for name, settings in names.items()}, inputs, 1)
     usual = readings[DEFAULT.name]

@@ -3,7 +3,7 @@
     python -m experiments.field.independent [--fetch] [--quick] [--only TEXT] [--time-limit 3s]
 
 It runs the command `downset fit` on ten models that packages bring and that nothing here was tuned to, and then opens
-the original and what was written in new processes, in turns: by the written program and by ONNX Runtime alone. Beside
+the original and what was written in new processes, in turns: by the written program and by ONNX Runtime alone. Next to
 each printed figure stands what the kernel says of these processes (`smaps_rollup`, `VmHWM`, processor time), and
 whether outputs are equal at the planned sizes and at twice these. The rows are recorded in
 experiments/results/field_independent.json. `--fetch` downloads the pinned packages into a cache in the user's home.

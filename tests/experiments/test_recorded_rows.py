@@ -187,3 +187,21 @@ def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
     assert rows[-1]["all_bytes"] < rows[-1]["limit_of_all_bytes"] == 4e9 and rows[-1]["limit"] == "2GB"
     small, large = (row["resident_bytes"] for row in rows[::2])
     assert large - small < 0.1 * (rows[-1]["file_bytes"] - rows[0]["file_bytes"])
+
+
+def test_the_printed_figures_of_a_fit_are_those_of_processes_that_share_no_code():
+    """On ten models, within 10 %."""
+    rows = load_rows("field_independent")
+    assert len(rows) >= 10 and not any("error" in row for row in rows)
+    for row in rows:
+        for figure in ("peak", "peak_anonymous", "rest", "rest_anonymous"):
+            said, true = row[f"said_{figure}"], row[f"true_{figure}"]
+            assert abs(said - true) <= 0.1 * true, (row["file"], figure)
+        assert abs(row["default_said_peak"] - row["default_true_peak"]) <= 0.1 * row["default_true_peak"], row["file"]
+        assert abs(row["said_ratio"] / row["true_ratio"] - 1) <= 0.1, row["file"]
+        assert row["equal"] and row["equal_at_double"] is not False
+
+
+def test_the_check_of_printed_figures_imports_nothing_of_downset():
+    text = (EXPERIMENTS / "field" / "independent.py").read_text()
+    assert not re.search(r"^\s*(import|from) (downset|experiments)", text, re.MULTILINE)

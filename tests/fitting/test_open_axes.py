@@ -18,6 +18,7 @@ from downset.errors import UsageError
 from downset.fitting.planning import sizes_first
 from downset.formats.onnx.open_axes import open_axes, other_shapes, resized
 from downset.formats.onnx.write import export_onnx
+from downset.formats.reading import open_sizes
 from downset.messages import Message, Setting
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
@@ -305,8 +306,43 @@ def test_a_range_that_is_none_is_one_line(wrong, tmp_path):
     path, _ = transformer(tmp_path / "m.onnx", 0)
     with pytest.raises(UsageError, match="a range goes from a size above 0 to a larger one"):
         ds.fit(path, dims={"tokens": wrong})
-    with pytest.raises(UsageError, match="a size is a whole number"):
-        ds.load(path, dims={"tokens": range(1, 9)})
+    with pytest.raises(UsageError, match="a range is that of one size"):
+        ds.fit(path, dims={"*": range(1, 9)})
+    for refuses in (ds.load, open_sizes):
+        with pytest.raises(UsageError, match=r"only `downset\.fit` takes a range"):
+            refuses(path, dims={"tokens": range(1, 9)})
+
+
+@pytest.mark.parametrize("command", ["inspect", "order", "stage", "verify", "split", "fit"])
+def test_every_other_command_says_that_only_fit_takes_ranges(command, tmp_path, run):
+    path, _ = transformer(tmp_path / "m.onnx", 0)
+    more = {"verify": [path], "split": ["--cluster", "rpi_8"], "fit": ["--time-limit", "1s"]}.get(command, [])
+    status, _, error = run(command, path, *more, "--dim", "tokens=1..8")
+    assert (status == 0) is (command == "fit")
+    if command != "fit":
+        assert status == 2
+        assert error.count("\n") == 1 and "--dim tokens=1..8: only `downset fit` takes a range" in error
+
+
+def test_a_session_refuses_sizes_beyond_the_planned_range(tmp_path):
+    """In one line, and runs all within; C++ says that it does not check."""
+    path, _ = transformer(tmp_path / "m.onnx", 3)
+    program = tmp_path / "open.py"
+    ranges = {"tokens": range(2, 17)}
+    result = ds.fit(path, output=tmp_path / "f.onnx", session=program, dims=ranges, time_limit_s=1)
+    width = result.graph.tensors[result.graph.inputs[0]].shape[2]
+    names = {"__file__": str(program), "__name__": "opened"}
+    exec(program.read_text(), names)
+    session = names["open_session"]()
+    for size in (1, 2, 9, 16, 17, 40):
+        x = np.ones((1, size, width), np.float32)
+        if 2 <= size <= 16:
+            assert session.run(None, {"x": x})[0].shape[1] == size
+        else:
+            with pytest.raises(ValueError, match=f"^tokens is {size}: the file was planned for 2 to 16; [^\n]*$"):
+                session.run(None, {"x": x})
+    ds.fit(path, output=tmp_path / "g.onnx", session=tmp_path / "open.cc", dims=ranges, time_limit_s=1)
+    assert "Missing here: a check that tokens is from 2 to 16" in (tmp_path / "open.cc").read_text()
 
 
 def test_the_command_line_takes_and_types_ranges():

@@ -119,3 +119,53 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, 
     choice = processes._chosen(bench.job, candidates, bench.race())
     assert len(asked) == 2 and choice.file.name == asked[1] != asked[0]
     assert any("its sizes stay open" in str(note) for note in bench.job.notes)
+
+
+def kind_of(file):
+    return bool(file.rewrites), any(rewrite.kind == "row-wise" for rewrite in file.rewrites)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_forms_are_made_of_the_least_of_every_kind(seed, tmp_path):
+    """The least in use first, then the least of each other kind that keeps to the policy and to its order."""
+    random = np.random.default_rng(seed)
+    rewrites = {"plain": (), "apart": ("concat",), "strips": ("row-wise",)}
+    files = [Candidate("original", tmp_path / "o", 0, settings=DEFAULT, measured={"in_use_bytes": 1000})]
+    for number in range(int(random.integers(0, 9))):
+        kinds = rewrites[str(random.choice([*rewrites]))]
+        plan = SimpleNamespace(rewrites=tuple(SimpleNamespace(kind=kind) for kind in kinds))
+        measured = {"in_use_bytes": int(random.integers(1, 40)) * 10 + number}
+        settings = MAPPED[0] if random.random() < 0.8 else TRIMMED[1]
+        files.append(Candidate(f"f{number}", tmp_path / str(number), 0, plan, measured, settings))
+    refused = {file.name for file in files[1:] if random.random() < 0.2}
+    trials = SimpleNamespace(keeps=lambda file: file.name not in refused)
+    first, *others = processes.least_in_use(SimpleNamespace(files=files, trials=trials, original=files[0]))
+    kept = [file for file in files[1:] if file.name not in refused and file.settings.follows_file]
+    if not kept:
+        assert first is files[0] and not others
+        return
+    assert first.measured["in_use_bytes"] == min(file.measured["in_use_bytes"] for file in kept)
+    assert {kind_of(file) for file in (first, *others)} == {kind_of(file) for file in kept}
+    for file in (first, *others):
+        same = [other.measured["in_use_bytes"] for other in kept if kind_of(other) == kind_of(file)]
+        assert file.measured["in_use_bytes"] == min(same)
+
+
+def test_other_files_are_tried_with_the_packing_of_the_best_and_no_regions_twice(tmp_path, monkeypatch):
+    bench, regions = Bench(3, tmp_path, monkeypatch), []
+
+    def form(name, settings, peak):
+        one = bench.attempt(name, bench.file(name, 100), settings)
+        bench.true[one.file.path, settings.name] = ProcessGrowth(peak, 1, peak, 1, 1.0)
+        return replace(one, form=SimpleNamespace(settings=(settings,)))
+
+    monkeypatch.setattr(Race, "_regions", lambda race, one: regions.append(one.file.name) or [])
+    (default,) = bench.measured(None, [bench.default])
+    race = Race(bench.job, default, 0.01)
+    race.enter([form("packed", MAPPED[0], 500), form("plain", MAPPED[2], 600)])
+    opened = bench.opened
+    race.enter_others([form("strips, packed", MAPPED[0], 550), form("strips, plain", MAPPED[2], 400)])
+    assert bench.opened == opened + 1 and regions == ["packed"], "the form without packed weights is left out"
+    race.enter_others([form("rewritten, packed", MAPPED[0], 300)])
+    assert regions == ["packed", "rewritten, packed"]
+    assert min(race.timed(), key=lambda one: one.peak_bytes).file.name == "rewritten, packed"

@@ -27,6 +27,7 @@ from downset.reports.fit_document import fit_document
 from downset.results.processes import ProcessGrowth
 from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED
 from downset.runtimes import ort_settings
+from downset.runtimes.growth import figures_of, growths_of, in_turns
 from downset.runtimes.ort_forms import make_form, reorder
 from downset.runtimes.ort_native_script import native_program
 from downset.runtimes.ort_process import process_growths
@@ -112,6 +113,19 @@ def test_growth_is_that_of_a_process_that_shares_no_code(tmp_path):
     assert largest < mapped.peak_anonymous_bytes < largest + (8 << 20)
     assert mapped.rest_anonymous_bytes == pytest.approx(anonymous, abs=4 << 20)
     assert mapped.rest_anonymous_bytes < WEIGHTS / 2 < WEIGHTS < mapped.rest_bytes, "weights are mapped, not anonymous"
+
+
+@LINUX
+def test_results_that_a_program_keeps_count_while_the_next_run_makes_others():
+    """A run makes 16 MB. While the second one makes its own, those of the first are still there."""
+    nbytes = 16 << 20
+
+    def ask(settled):
+        return figures_of(lambda: lambda: np.ones(nbytes, np.uint8), timed=False, settled=settled)
+
+    ((growth,),) = growths_of(in_turns([ask], rounds=1, limit_s=60))
+    assert growth.peak_bytes == pytest.approx(2 * nbytes, rel=0.1)
+    assert growth.peak_anonymous_bytes == pytest.approx(2 * nbytes, rel=0.1)
 
 
 @LINUX

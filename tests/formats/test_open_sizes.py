@@ -155,7 +155,7 @@ def test_axes_whose_name_is_none_are_apart(nameless):
 
 def test_many_open_sizes_are_one_line():
     said = wanted({"x": [""] * 40})
-    assert "\n" not in said and len(set(typed(said).split("--dim "))) == 40  # axis 0 is the batch
+    assert "\n" not in said and len(set(typed(said).split("--dim "))) == 41  # axis 0 is the batch; the last is all
 
 
 @pytest.mark.parametrize(
@@ -355,3 +355,37 @@ def test_formats_with_fixed_sizes_take_none(fails, tmp_path):
     fails(2, "order", tmp_path / "g.json", "--dim", "N=1", says="--dim is for .onnx and .tflite")
     fixed = model(tmp_path / "m.onnx", {"x": [1, 4]})
     fails(2, "order", fixed, "--dim", "N=1", says="is not one of the open sizes: the file has none")
+
+
+@given(st.data())
+def test_one_size_for_all_others_is_that_of_each_name(data):
+    """`*` is the same as every missing name with this size; what is given, assumed or derived stays."""
+    symbol = st.one_of(st.integers(1, 4), st.sampled_from((*NAMES, *NAMELESS, "height + 1")))
+    axes = data.draw(st.lists(st.lists(symbol, max_size=4), min_size=1, max_size=3))
+    inputs = {f"in {number}": one for number, one in enumerate(axes)}
+    missing = [one.name for one in settled(inputs, {}).missing]
+    named = {name: data.draw(st.integers(1, 9)) for name in missing if data.draw(st.booleans())}
+    size = data.draw(st.integers(1, 9))
+    left = dict.fromkeys((one.name for one in settled(inputs, {}, named).missing), size)
+    if left:
+        assert settled(inputs, {}, {**named, "*": size}) == settled(inputs, {}, {**named, **left})
+    else:
+        with pytest.raises(UsageError, match="no open size is left"):
+            settled(inputs, {}, {**named, "*": size})
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 1 << 48, 2.0])
+def test_what_is_no_size_is_none_for_all_others_either(size):
+    with pytest.raises(UsageError, match="a size is a whole number"):
+        settled({"x": ["h", "w"]}, {}, {"*": size})
+
+
+def test_the_batch_of_a_state_is_told_by_its_place():
+    """As silero's voice detectors have it; an input alone, a name that says something or a second open axis is none."""
+    assert assumed(["", ""], [2, "", 128], []) == ["x[0]", "y[1]"]
+    assert assumed([2, "", 128]) == []
+    assert assumed(["", ""], [2, "length", 128]) == ["x[0]"]
+    assert assumed(["", ""], [2, "", ""]) == ["x[0]"]
+    assert assumed(["", ""], [2, 3, ""]) == ["x[0]"]
+    assert assumed(["", ""], [2, ""]) == ["x[0]"]
+    assert assumed([1, 9], [2, "", 128]) == []

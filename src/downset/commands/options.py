@@ -88,7 +88,8 @@ def size_options(command: _Command) -> _Command:
         metavar="NAME=64",
         callback=lambda _context, _option, items: parse_dims(items),
         help="Give a size that the file leaves open, by its name there or as 'x[2]' for axis 2 of input x; repeatable. "
-        "A batch is 1 unless it is given. fit also takes NAME=1..512: it plans for the largest, and compares and "
+        "'*=64' gives all that nothing else gives. A batch is 1 unless it is given. fit also takes NAME=1..512: it "
+        "plans for the largest, and compares and "
         "measures at others.",
     )(command)
     return click.option(

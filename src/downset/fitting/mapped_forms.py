@@ -1,7 +1,7 @@
 """Forms of a network whose weights ONNX Runtime maps: made, put into a planned order, and compared with the original.
 
-One form is ONNX Runtime's own optimisation for this processor, another that of the file that was chosen by its arena.
-Each exists with the weights that kernels packed, and without.
+One form is ONNX Runtime's own optimisation of the original for this processor; others are those of files with few bytes
+in use, as they are. Each exists with the weights that kernels packed, and without.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
-from downset.fitting.choosing import Candidates
 from downset.fitting.job import Job
 from downset.formats.onnx.mapped import has_packed
 from downset.formats.reading import load
@@ -63,27 +62,23 @@ class MadeForm:
         return Candidate(name, self.path, nbytes, self.plan, settings=settings, mapped=True, bound=self.bound)
 
 
-def forms_of(job: Job, candidates: Candidates, least: Candidate) -> Iterator[MadeForm]:
-    """The forms of the original, and of the file with the fewest bytes in use or of the optimised one. A form that
-    cannot be made is left out, with a note."""
-    optimised = next((file for file in candidates.files if file.name == "optimised"), None)
-    source = optimised if least.name == "original" else least
-    for level, file in (("all", candidates.original), ("none", source)):
-        if file is None:
-            continue
+def forms_of(job: Job, sources: Sequence[Candidate]) -> Iterator[MadeForm]:
+    """The forms of these files: of the original as ONNX Runtime optimises it, of others as they are. A form that cannot
+    be made is left out, with a note."""
+    for source in sources:
         try:
-            yield from _forms(job, file, level)  # type: ignore[arg-type]
+            yield from _forms(job, source, "all" if source.name == "original" else "none")
         except DownsetError as error:
-            job.notes.add(Message(f"no form of the {file.name} file with mapped weights: ", error.message))
+            job.notes.add(Message(f"no form of the {source.name} file with mapped weights: ", error.message))
 
 
 def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
-    packed_path = job.scratch / f"mapped_{level}_packed.onnx"
+    packed_path = job.scratch / f"mapped_{source.path.stem}_{level}_packed.onnx"
     make_form(source.path, packed_path, level, packed=True)
     plan = _ordered(job, packed_path) if level == "all" else source.plan
     paths = {True: packed_path}
     if has_packed(packed_path):
-        paths[False] = job.scratch / f"mapped_{level}.onnx"
+        paths[False] = job.scratch / f"mapped_{source.path.stem}_{level}.onnx"
         make_form(source.path, paths[False], level, packed=False)
         if level == "all" and plan is not None:
             reorder(paths[False], _outputs_of(plan))

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from downset.errors import DownsetError
@@ -99,6 +100,7 @@ class Race:
         self._policy, self._original_bytes = policy, stored_bytes(job.path)
         self.measured = [default]
         self._left: list[Attempt] = []
+        self._with_regions: set[Path] = set()
         self._kept: list[Attempt] = []
         self._took_s, self._opened = each_s, 1
 
@@ -123,9 +125,19 @@ class Race:
             left_out = counted(len(tried) - most, "candidate")
             self._job.notes.add(f"{left_out} were not opened in processes, for want of time")
         self._add(self._measure(tried[:most]))
-        forms = sorted((one for one in self._left if one.form), key=lambda one: one.peak_bytes)
-        if forms:
-            self._add(self._measure(self._regions(forms[0])))
+        best = self._best_form()
+        if best is not None and best.file.path not in self._with_regions:
+            self._with_regions.add(best.file.path)
+            self._add(self._measure(self._regions(best)))
+
+    def enter_others(self, forms: Sequence[Attempt]) -> None:
+        """Measure the forms of further files: with packed weights or without, as in the best form so far."""
+        best = self._best_form()
+        self.enter([one for one in forms if best is None or _packing(one) == _packing(best)])
+
+    def _best_form(self) -> Attempt | None:
+        """The form of the least memory that is fast enough."""
+        return min((one for one in self._left if one.form), key=lambda one: one.peak_bytes, default=None)
 
     def _measure(self, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
         if not tried:
@@ -242,6 +254,12 @@ def fastest_within(timed: Sequence[Attempt], ram_bytes: int) -> Attempt:
     if fits:
         return min(fits, key=lambda one: one.growth.cpu_s)
     return min(timed, key=lambda one: one.growth.most_bytes)
+
+
+def _packing(one: Attempt) -> str:
+    """Whether a form has packed weights, as the usual settings with which it is opened say."""
+    assert one.form is not None
+    return one.form.settings[0].name
 
 
 def _least(tried: Sequence[Attempt]) -> Attempt:

@@ -19,6 +19,7 @@ from downset.fitting.mapped_forms import SameOutputs, forms_of
 from downset.fitting.measuring import in_use
 from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, fastest_within, measured_once, smallest
 from downset.fitting.proving import at_other_sizes, compare
+from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message
@@ -51,16 +52,25 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race
     race the choice by the arena."""
     if race is None:
         return choose(job, candidates)
-    least = _least_in_use(candidates)
+    least, *others = least_in_use(candidates)
     job.listener.progress("measuring processes")
-    race.enter(_candidates(job, graph, candidates, least))
+    same = SameOutputs(job, graph)
+    race.enter(_candidates(job, same, candidates, least))
+    race.enter_others(_form_attempts(job, same, others))
     return _chosen(job, candidates, race)
 
 
-def _least_in_use(candidates: Candidates) -> Candidate:
-    """The file of the fewest bytes in use, among those that keep to the policy and run in their order."""
+def least_in_use(candidates: Candidates) -> list[Candidate]:
+    """The file of the fewest bytes in use, among those that keep to the policy and run in their order. Behind it the
+    least of each other kind, rewritten, in strips, or neither: by what a process takes, another one may be the least.
+    """
     files = [file for file in candidates.files if file.settings is not None and file.settings.follows_file]
-    return min((file for file in files if candidates.trials.keeps(file)), key=in_use, default=candidates.original)
+    kept = [candidates.original, *(file for file in files if candidates.trials.keeps(file))]
+    least = min(kept[1:], key=in_use, default=candidates.original)
+    kinds: dict[tuple[bool, bool], Candidate] = {}
+    for file in sorted(kept[1:], key=in_use):
+        kinds.setdefault((bool(file.rewrites), in_strips(file)), file)
+    return [least, *(file for file in kinds.values() if file is not least and file.name != "original")]
 
 
 def capped(job: Job, choice: FileChoice) -> FileChoice:
@@ -94,15 +104,23 @@ def _default_of(job: Job, original: Candidate) -> Attempt | None:
     return default if decides else None
 
 
-def _candidates(job: Job, graph: Graph, candidates: Candidates, least: Candidate) -> list[Attempt]:
-    """The attempts other than the original by default, the likeliest first: forms with mapped weights that compute the
-    same, the original with options that are set by hand, and files that need no other file. `least`: the file from
-    which forms are made in addition to those of the original."""
-    forms, same = [], SameOutputs(job, graph)
-    for form in () if job.options.one_file else forms_of(job, candidates, least):
+def _form_attempts(job: Job, same: SameOutputs, sources: Sequence[Candidate]) -> list[Attempt]:
+    """The forms with mapped weights of these files that compute the same."""
+    forms = []
+    for form in () if job.options.one_file else forms_of(job, sources):
         outputs = same.of(form)
         if outputs is not None:
             forms.append(Attempt(form.opened(form.settings[0]), form=form, outputs=outputs))
+    return forms
+
+
+def _candidates(job: Job, same: SameOutputs, candidates: Candidates, least: Candidate) -> list[Attempt]:
+    """The attempts other than the original by default, the likeliest first: forms with mapped weights that compute the
+    same, the original with options that are set by hand, and files that need no other file. `least`: the file from
+    which forms are made in addition to those of the original; in place of the original the optimised one."""
+    optimised = [file for file in candidates.files if file.name == "optimised"][:1]
+    second = optimised if least.name == "original" else [least]
+    forms = _form_attempts(job, same, [candidates.original, *second])
     by_hand = [Attempt(replace(candidates.original, settings=settings), by_hand=True) for settings in BY_HAND]
     whole = [Attempt(replace(candidates.original, settings=TRIMMED[1]))]
     if least.name != "original":

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from downset.errors import UsageError
-from downset.formats.reading import known_sizes
+from downset.formats.open_sizes import ALL_OTHERS
+from downset.formats.reading import known_sizes, open_sizes
 from downset.messages import Setting
+from downset.results.sizes import PlannedSize, place_name
 
 __all__ = ["SizeRanges", "split_ranges"]
 
@@ -33,6 +35,12 @@ class SizeRanges:
         """The shapes of the inputs with these sizes, others as planned; sizes that follow from these do so."""
         return known_sizes(self.model, shapes=self.shapes, dims={**self.largest, **sizes}).shapes
 
+    def planned(self) -> list[PlannedSize]:
+        """The axes that have each range."""
+        sizes = open_sizes(self.model, shapes=self.shapes, dims=self.largest).sizes
+        places = {name: one.places for one in sizes for name in (one.name, *(place_name(*each) for each in one.places))}
+        return [PlannedSize(name, sizes[0], sizes[-1], tuple(places[name])) for name, sizes in self.ranges.items()]
+
     def between(self) -> list[Mapping[str, int]]:
         """The least sizes of all ranges together, and those in the middle."""
         least = {name: sizes[0] for name, sizes in self.ranges.items()}
@@ -53,6 +61,8 @@ def split_ranges(model: FilePath, shapes: Shapes | None, dims: Mapping[str, int 
     for name, sizes in ranges.items():
         if len(sizes) < 2 or sizes.step != 1 or sizes[0] < 1:
             raise UsageError(Setting("dims", {name: sizes}), ": a range goes from a size above 0 to a larger one")
+        if name == ALL_OTHERS:
+            raise UsageError(Setting("dims", {name: sizes}), ": a range is that of one size: give its name")
     if not ranges:
         return None
     largest = {name: size[-1] if isinstance(size, range) else size for name, size in dims.items()}

@@ -19,7 +19,7 @@ from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT
 from downset.runtimes.ort_native_script import PROGRAMS, native_program
-from downset.runtimes.ort_script import OtherProcessor, session_program
+from downset.runtimes.ort_script import Inputs, OtherProcessor, session_program
 
 __all__ = ["program_code", "ship"]
 
@@ -86,6 +86,7 @@ def _program(job: Job, chosen: Candidate, result: Fit) -> str:
             program=session,
             version=__version__,
             other=None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model),
+            planned=() if job.ranges is None else job.ranges.planned(),
         )
     return program_code(job, chosen, result, (output, session))
 
@@ -96,6 +97,7 @@ def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Pa
     model, program = files
     taken = result.taken or taken_of(chosen)
     tensors = [result.graph.tensors[tensor] for tensor in result.graph.inputs]
-    inputs = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
+    arrays = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
+    inputs = Inputs(arrays, () if job.ranges is None else job.ranges.planned())
     other = None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model)
     return session_program(model, taken, inputs, program=program, version=__version__, other=other)

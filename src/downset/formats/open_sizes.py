@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from downset.errors import LoadError, UsageError
-from downset.messages import Message, Setting
+from downset.messages import Call, Message, Setting
 from downset.methods import is_whole
 from downset.results.sizes import OpenSize, place_name, quoted
 from downset.text import printable
 
-__all__ = ["A_SIZE", "LARGEST", "Axes", "OpenSizes", "settled", "settled_beside"]
+__all__ = ["ALL_OTHERS", "A_SIZE", "LARGEST", "Axes", "OpenSizes", "settled", "settled_beside"]
 
 Axes = Sequence[int | str] | None
 """The sizes of an input: a number, or the name of an open axis ("" where the file gives none); None where the file does
 not state the number of axes."""
+ALL_OTHERS = "*"
+"""The key of `dims` for all open sizes that nothing else gives."""
 LARGEST, A_SIZE = 1 << 48, "a size is a whole number above 0 and below 2**48"
 _EXAMPLE = 64
 """The size in the example of an error."""
@@ -66,7 +68,9 @@ class OpenSizes:
         shapes = dict.fromkeys(self.unranked, (1, _EXAMPLE))
         listed = [*(one.shown for one in self.missing), *(f"how many axes {quoted(x)} has" for x in self.unranked)]
         settings = [Setting(key, value) for key, value in (("dims", named), ("shapes", shapes)) if value]
-        spaced = [part for setting in settings for part in (" ", setting)]
+        spaced: list[Setting | str] = [part for setting in settings for part in (" ", setting)]
+        if len(named) > 1 and not shapes:
+            spaced += [", or for all of them ", Setting("dims", {ALL_OTHERS: _EXAMPLE})]
         return Message(f"{', '.join(listed)}: add for example", *spaced)
 
     def check(self) -> OpenSizes:
@@ -85,13 +89,14 @@ def settled(
 ) -> OpenSizes:
     """The open sizes of these inputs, after `shapes` of whole inputs and `dims` of single axes are applied.
 
-    A key of `dims` is the name of open axes in the file, or `x[2]` for one axis and all of the same name. A name that
-    is arithmetic with others, such as `past + new`, follows from them. A batch is 1 unless it is given. Raises
-    UsageError for `dims` that no open axis has, that are not a whole number above 0, or that contradict each other or
-    `shapes`.
+    A key of `dims` is the name of open axes in the file, or `x[2]` for one axis and all of the same name, or `*` for
+    all that nothing else gives. A name that is arithmetic with others, such as `past + new`, follows from them. A batch
+    is 1 unless it is given. Raises UsageError for `dims` that no open axis has, that are not a whole
+    number above 0, or that contradict each other or `shapes`.
     """
-    symbols = _named(inputs)
-    given = _given(symbols, inputs, dims or {})
+    symbols, dims = _named(inputs), dict(dims or {})
+    others = dims.pop(ALL_OTHERS, None)
+    given = _given(symbols, inputs, dims)
     stated = _stated(symbols, inputs, shapes)
     for name, size in given.items():
         for one, (other, axis) in stated.get(name, {}).items():
@@ -111,6 +116,9 @@ def settled(
             raise UsageError(
                 sizes_given, f" contradicts the sizes that its name is made of, which give {formula(sizes)}"
             )
+    if others is not None:
+        left = [name for name in symbols if name not in sizes and name not in formulas]
+        sizes |= dict.fromkeys(left, _size_of_others(others, left))
     computed = {name: formula(sizes) for name, formula in formulas.items()}
     sizes |= {name: size for name, size in computed.items() if size is not None}
     listed = tuple(
@@ -189,8 +197,7 @@ def _given(
     given: dict[str, int] = {}
     for key, size in dims.items():
         dim = Setting("dims", {key: size})
-        if not is_whole(size) or not 1 <= size < LARGEST:
-            raise UsageError(dim, ": ", A_SIZE)
+        _check_size(dim, size)
         if key in names:
             if given.setdefault(names[key], size) != size:
                 raise UsageError(dim, " contradicts ", Setting("dims", {names[key]: given[names[key]]}))
@@ -201,6 +208,23 @@ def _given(
         elif fixed[key] != size:
             raise UsageError(dim, f" is another size than the {fixed[key]} that the file fixes")
     return given
+
+
+def _check_size(dim: Setting, size: object) -> None:
+    """Raise UsageError where this is not a size."""
+    if isinstance(size, range):
+        raise UsageError(dim, ": only `", Call("fit"), "` takes a range; give one size here")
+    if not is_whole(size) or not 1 <= size < LARGEST:  # type: ignore[operator]
+        raise UsageError(dim, ": ", A_SIZE)
+
+
+def _size_of_others(size: int, names: Sequence[str]) -> int:
+    """The size of these names, which nothing else gives. Raises UsageError for another value, or without names."""
+    dim = Setting("dims", {ALL_OTHERS: size})
+    _check_size(dim, size)
+    if not names:
+        raise UsageError(dim, ": no open size is left that nothing else gives")
+    return size
 
 
 def _stated(
@@ -222,13 +246,24 @@ def _is_batch(
     inputs: Mapping[str, Axes],
 ) -> bool:
     """Whether an open size is a batch: its name has the word, or it stands first, and nowhere else, in an input with
-    further axes, and its name is `N` or `B` or says nothing. A size that an input has twice is none."""
+    further axes, and its name is `N` or `B` or says nothing; or it stands so in a state (`_of_state`). A size that an
+    input has twice is none."""
     if len({place for place, _ in places}) < len(places) or _arithmetic(name, symbols):
         return False
     if "batch" in name.lower():
         return True
     plain = name == place_name(*places[0]) or _BATCHES.fullmatch(name) or _GENERATED.fullmatch(name)
+    if plain and all(_of_state(inputs, *place) for place in places):
+        return True
     return bool(plain) and all(axis == 0 for _, axis in places) and any(len(inputs[x] or ()) > 1 for x, _ in places)
+
+
+def _of_state(inputs: Mapping[str, Axes], name: str, axis: int) -> bool:
+    """Whether an axis is the only open one of an input with three, in the middle, where another input leaves its first
+    axis open: ONNX's recurrent operators have states of (directions, batch, width)."""
+    axes = inputs[name] or ()
+    alone = len(axes) == 3 and axis == 1 and isinstance(axes[0], int) and isinstance(axes[2], int)
+    return alone and any(isinstance((others or (0,))[0], str) for one, others in inputs.items() if one != name)
 
 
 def _arithmetic(name: str, others: Mapping[str, object]) -> Callable[[Mapping[str, int]], int | None] | None:

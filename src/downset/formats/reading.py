@@ -112,7 +112,8 @@ def load(
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
     `shapes` fixes the shapes of inputs by name, and `dims` sizes that the file leaves open: by their name in the file,
-    or `x[2]` for axis 2 of input x. A batch that neither gives is 1 (`source.note` says so). Constants of .onnx and
+    or `x[2]` for axis 2 of input x, or `*` for all that nothing else gives. A batch that neither gives is 1
+    (`source.note` says so). Constants of .onnx and
     .pt2 files are read from the file when they are needed; an .onnx file that has changed since is refused then, and
     any file when a network is exported. Nothing in a file is executed, except with `trust`: PyTorch then loads .pt2
     files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model), UsageError

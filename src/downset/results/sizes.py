@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from downset.text import brief, printable
 
-__all__ = ["OpenSize", "OpenTensor", "place_name", "quoted"]
+__all__ = ["OpenSize", "OpenTensor", "PlannedSize", "place_name", "quoted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,20 @@ class OpenSize:
         """Its axes, with its name where that says more."""
         axes = ", ".join(f"axis {axis} of {quoted(name)}" for name, axis in self.places)
         return axes if self.name == place_name(*self.places[0]) else f"{brief(printable(self.name), 40)} ({axes})"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSize:
+    """A size for which a file was planned from the least to the most, and its axes, as (input, axis)."""
+
+    name: str
+    least: int
+    most: int
+    places: tuple[tuple[str, int], ...]
+
+    @property
+    def shown(self) -> str:
+        return f"{printable(self.name)} is from {self.least} to {self.most}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,8 @@ def _map_code() -> None:
 
 def _run_s(run: Callable[[], object], timed: bool) -> float:
     """Processor seconds of a run, in the mean of as many as `_TIMED_S` allows."""
-    begin, runs, kept = time.process_time(), 0, []
+    kept: list[object] = []
+    begin, runs = time.process_time(), 0
     while runs == 0 or (timed and runs < _MOST_RUNS and time.process_time() - begin < _TIMED_S):
         kept[:] = [run()]
         runs += 1

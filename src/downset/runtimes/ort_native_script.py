@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from downset.results.sessions import SessionSettings
+from downset.results.sizes import PlannedSize
 from downset.runtimes.ort_script import OtherProcessor, relative_parts
 from downset.runtimes.ort_settings import MALLOPT
 from downset.text import printable
@@ -41,12 +42,22 @@ _CSHARP = {
 
 
 def native_program(
-    model: Named, settings: SessionSettings, *, program: Named, version: str, other: OtherProcessor | None = None
+    model: Named,
+    settings: SessionSettings,
+    *,
+    program: Named,
+    version: str,
+    other: OtherProcessor | None = None,
+    planned: Sequence[PlannedSize] = (),
 ) -> str:
     """The code, by the suffix of `program`, that opens `model` with these settings; it finds the model by its path
-    relative to the folder of the program. With `other` a comment says what the model is for."""
+    relative to the folder of the program. Comments say what the model is for with `other`, and the sizes that are
+    `planned`, which are not checked."""
     return PROGRAMS[Path(program).suffix.lower()](
-        "/".join(relative_parts(model, program)), settings, _comment(model, settings, version, other)
+        "/".join(relative_parts(model, program)),
+        settings,
+        _comment(model, settings, version, other)
+        + "".join(f"// Missing here: a check that {one.shown}, for which the file was planned.\n" for one in planned),
     )
 
 

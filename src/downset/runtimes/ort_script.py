@@ -14,13 +14,20 @@ from pathlib import Path
 
 from downset.results.processes import ProcessorBound
 from downset.results.sessions import SessionTaken
+from downset.results.sizes import PlannedSize
 from downset.runtimes.ort_settings import session_code
 from downset.text import format_bytes, printable
 
 __all__ = ["Inputs", "OtherProcessor", "relative_parts", "session_program"]
 
-Inputs = Mapping[str, tuple[Sequence[int], str]]
-"""By name of an input: its shape, and numpy's name of its element type."""
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a model. `arrays`: by name the shape, and numpy's name of the element type. `planned`: the sizes
+    for which the file was planned, where these are ranges; a session of the program takes no others."""
+
+    arrays: Mapping[str, tuple[Sequence[int], str]]
+    planned: Sequence[PlannedSize] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,11 @@ def session_program(
         path=relative_parts(model, program),
         other="" if other is None else _elsewhere(other, program),
         checked="" if other is None else _LAYOUTS if other.bound.layouts else _PACKED,
-        inputs="".join(f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.items()),
+        inputs="".join(
+            f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.arrays.items()
+        ),
+        session=_within(inputs.planned),
+        class_name="Session" if inputs.planned else "ort.InferenceSession",
         settings=_indented(session_code(taken.settings)),
     )
 
@@ -63,6 +74,12 @@ def relative_parts(model: str | os.PathLike[str], program: str | os.PathLike[str
     """The parts of the path of `model` from the folder of `program`."""
     folder = os.path.relpath(Path(model).resolve().parent, Path(program).resolve().parent)
     return (Path(folder) / Path(model).name).parts
+
+
+def _within(planned: Sequence[PlannedSize]) -> str:
+    """A class of sessions that refuse other sizes."""
+    sizes = {one.name: (one.least, one.most, one.places) for one in planned}
+    return _SESSION.format(sizes="".join(f"    {name!r}: {size!r},\n" for name, size in sizes.items())) if sizes else ""
 
 
 def _elsewhere(other: OtherProcessor, program: str | os.PathLike[str]) -> str:
@@ -94,6 +111,26 @@ def made_for_another():
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
     digest = hashlib.sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16] if flags else ""
     return "" if digest == PROCESSOR else "the model is for a processor with other instructions"
+
+
+'''
+_SESSION = '''\
+PLANNED = {{
+{sizes}}}
+"""Sizes for which the file was planned: the least, the most, and the axes that have it."""
+
+
+class Session(ort.InferenceSession):
+    """A session that refuses sizes for which the file was not planned: it was not measured or compared there."""
+
+    def run(self, output_names, input_feed, run_options=None):
+        for name, (least, most, places) in PLANNED.items():
+            for value, axis in places:
+                size = np.shape(input_feed[value])[axis] if value in input_feed else least
+                if not least <= size <= most:
+                    planned = f"the file was planned for {{least}} to {{most}}"
+                    raise ValueError(f"{{name}} is {{size}}: {{planned}}; fit the model for a larger range")
+        return super().run(output_names, input_feed, run_options)
 
 
 '''
@@ -133,7 +170,7 @@ import onnxruntime as ort
 MODEL = Path(__file__).resolve().parent.joinpath(*{path!r})
 INPUTS = {{
 {inputs}}}
-{other}
+{other}{session}
 
 def open_session(model=MODEL, *, profile_prefix=None):
     """A session by these settings; it has an arena of its own. They are what was measured. If they say one thread, more
@@ -142,7 +179,7 @@ def open_session(model=MODEL, *, profile_prefix=None):
 {checked}    if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
-    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return {class_name}(str(model), options, providers=["CPUExecutionProvider"])
 
 
 def made_up_inputs():
