@@ -253,16 +253,16 @@ def _is_batch(
     if "batch" in name.lower():
         return True
     plain = name == place_name(*places[0]) or _BATCHES.fullmatch(name) or _GENERATED.fullmatch(name)
-    if plain and all(_of_state(inputs, *place) for place in places):
+    if plain and all(_of_state(inputs, name) for name, _ in places):
         return True
     return bool(plain) and all(axis == 0 for _, axis in places) and any(len(inputs[x] or ()) > 1 for x, _ in places)
 
 
-def _of_state(inputs: Mapping[str, Axes], name: str, axis: int) -> bool:
-    """Whether an axis is the only open one of an input with three, in the middle, where another input leaves its first
+def _of_state(inputs: Mapping[str, Axes], name: str) -> bool:
+    """Whether an input with three axes may leave the middle one alone open, where another input leaves its first
     axis open: ONNX's recurrent operators have states of (directions, batch, width)."""
     axes = inputs[name] or ()
-    alone = len(axes) == 3 and axis == 1 and isinstance(axes[0], int) and isinstance(axes[2], int)
+    alone = len(axes) == 3 and isinstance(axes[0], int) and isinstance(axes[2], int)
     return alone and any(isinstance((others or (0,))[0], str) for one, others in inputs.items() if one != name)
 
 
