@@ -73,7 +73,7 @@ def two_passes(graph: Graph, *, stored_bytes: int) -> Graph:
 
 
 def _sites(graph: Graph) -> Iterator[_Site]:
-    if graph.source.format not in ("onnx", "built") or graph.source.version < _FIRST_VERSION or graph.source.rewritten:
+    if graph.source.format not in ("onnx", "built") or graph.source.version < _FIRST_VERSION or not _is_plain(graph):
         return
     made_by, read_by, kept = graph.producers(), graph.consumers(), {*graph.outputs}
     for index, op in enumerate(graph.ops):
@@ -94,6 +94,12 @@ def _sites(graph: Graph) -> Iterator[_Site]:
             continue
         if len(shape) == 3 and shape[0] == image[0] and image[1] % shape[1] == 0 and image[2] > 1 and not two.after:
             yield _Site(before, index, behind, one.inputs[0], two.outputs[0], shape[1])
+
+
+def _is_plain(graph: Graph) -> bool:
+    """Whether no rewrite has divided or joined tensors of the file; constants may have been folded."""
+    whole = all(part == Part(graph.tensors[tensor].name) for tensor, part in graph.source.parts.items())
+    return whole and not graph.source.joined
 
 
 @dataclass(slots=True)
@@ -134,7 +140,7 @@ class _Writer:
             each = (site.groups, 1, 1, 1)
             last = self._op("Mul", (last, self._constant("scale", scale.reshape(each))), full, "scaled")
             last = self._op("Add", (last, self._constant("bias", bias.reshape(each))), full, "moved")
-        sizes = self._constant("image", np.array(image, np.int64))
+        sizes = self._constant("image", np.array((0, *image[1:]), np.int64))  # 0: the batch may be open
         self.written.append(Op(self._name("result"), "Reshape", (last, sizes), (site.result,)))
         self.edit.stays(site.result)
         return self.written
@@ -149,7 +155,7 @@ class _Writer:
         return last
 
     def _reshape(self, tensor: int, shape: tuple[int, ...]) -> int:
-        sizes = self._constant("sizes", np.array(shape, np.int64))
+        sizes = self._constant("sizes", np.array((0, *shape[1:]), np.int64))
         return self._op("Reshape", (tensor, sizes), shape, "grouped")
 
     def _row_means(self, tensor: int, full: tuple[int, ...], what: str) -> int:
