@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +155,7 @@ def _typed(result: Array, meta: Tensor) -> Array | None:
     if result.dtype == object:
         known = meta.dtype in ("int32", "int64") and result.shape == meta.shape
         return result if known and any(one is not None for one in result.flat) else None
-    if str(result.dtype) != meta.dtype or result.shape != meta.shape or not np.isfinite(result).all():  # type: ignore[type-var]
+    if str(result.dtype) != meta.dtype or result.shape != meta.shape or not np.isfinite(result).all():
         return None
     return result
 
@@ -274,6 +275,11 @@ def _product(op: Op, inputs: Sequence[Array | None], metas: Sequence[Tensor]) ->
     return [np.full(metas[0].shape, math.prod(sizes), numpy_type(metas[0].dtype))]
 
 
+def _same(op: Op, inputs: Sequence[Array | None], metas: Sequence[Tensor]) -> list[Array]:
+    del op, metas
+    return [_first(inputs)]
+
+
 def _where(op: Op, inputs: Sequence[Array | None], metas: Sequence[Tensor]) -> list[Array]:
     del op, metas
     condition, one, other = inputs
@@ -286,7 +292,7 @@ def _where(op: Op, inputs: Sequence[Array | None], metas: Sequence[Tensor]) -> l
     return [np.asarray(np.where(condition, one, other))]
 
 
-def _elementwise(function: Callable[..., object]) -> Meaning:
+def _elementwise(function: Callable[..., Any]) -> Meaning:
     """A meaning that is the same for each element; one of an open size is not known."""
     of_sizes = np.frompyfunc(lambda *sizes: function(*sizes) if _are_numbers(sizes) else None, 2, 1)
 
@@ -307,7 +313,7 @@ def _are_numbers(sizes: Sequence[object]) -> bool:
     return all(isinstance(size, (int, np.integer)) for size in sizes)
 
 
-def _quotient(one: Array, other: Array) -> object:
+def _quotient(one: Any, other: Any) -> Any:
     """ONNX's quotient of integers is rounded toward 0, as numpy's is where neither is negative."""
     if np.issubdtype(np.asarray(one).dtype, np.floating):
         return np.divide(one, other)
@@ -330,7 +336,7 @@ _MEANINGS: Mapping[str, Meaning] = {
     "Range": _range,
     "ReduceProd": _product,
     "Where": _where,
-    "Identity": lambda op, inputs, metas: [_first(inputs)],
+    "Identity": _same,
     "Div": _elementwise(_quotient),
     **{
         kind: _elementwise(function)
