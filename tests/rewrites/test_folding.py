@@ -61,7 +61,7 @@ class Net:
 
     def reshape(self, tensor):
         """A group of channels, or all of them, in a dimension of its own and back: sizes are computed or stated."""
-        batch, channels, *rest = self.sizes[tensor]
+        _, channels, *rest = self.sizes[tensor]
         groups = self.draw(st.sampled_from([one for one in (1, 2, 4) if channels % one == 0]))
         parts = [self.size(tensor, 0), self.integers(groups, channels // groups)]
         parts += [self.size(tensor, axis) for axis in range(2, 2 + len(rest))]
@@ -179,7 +179,9 @@ def test_a_wrong_constant_is_not_proven(group_norm, tmp_path, change):
     assert prove(group_norm, written).proven
     model = onnx.load(str(written))
     reads = {node.op_type: node.input[1] for node in model.graph.node if len(node.input) > 1}
-    weight = next(one for one in model.graph.initializer if one.name == reads["Mul" if change == "a number" else "Reshape"])
+    weight = next(
+        one for one in model.graph.initializer if one.name == reads["Mul" if change == "a number" else "Reshape"]
+    )
     value = numpy_helper.to_array(weight).copy()
     value.reshape(-1)[-1] += 1
     weight.CopyFrom(numpy_helper.from_array(value, weight.name))
