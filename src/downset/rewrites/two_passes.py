@@ -119,7 +119,7 @@ def _simple_site(graph: Graph, index: int, op: Op) -> Iterator[_Site]:
         constant = all(graph.constant(tensor) is not None for tensor in op.inputs[1:] if tensor != ABSENT)
         if axis in (1, 2) and constant and op.attrs.get("stash_type", 1) == 1:
             yield _Site(-1, index, -1, op.inputs[0], op.outputs[0], 1 if axis == 1 else shape[1])
-    elif op.kind == "GlobalAveragePool" or (op.kind == "ReduceMean" and {2, 3} <= {*_reduced(graph, op)}):
+    elif op.kind == "GlobalAveragePool" or (op.kind == "ReduceMean" and _reduced(graph, op) in ([2, 3], [1, 2, 3])):
         yield _Site(-1, index, -1, op.inputs[0], op.outputs[0], 0)
 
 
