@@ -1,6 +1,6 @@
 """Values that a rewritten file holds as constants and the original computes from sizes and weights: computed again.
 
-ONNX's reference implementation evaluates the original's operators at the sizes for which the proof is made; the folding
+ONNX's reference implementation evaluates the original's operators at the sizes for which the proof is results; the folding
 has an evaluation of its own.
 """
 
@@ -31,9 +31,9 @@ def with_folded(
 ) -> FileNetwork:
     """The original with the content of each value that it computes and `other` holds as a constant of this name. A
     value that does not follow from sizes and weights has none, so that nothing is proven about it."""
-    made = {value for index in network.bodies[0].nodes for value in network.nodes[index].outputs} - {ABSENT}
+    results = {value for index in network.bodies[0].nodes for value in network.nodes[index].outputs} - {ABSENT}
     constants = {value.label for value in other.values if value.content is not None}
-    wanted = [index for index in sorted(made) if network.values[index].label in constants]
+    wanted = [index for index in sorted(results) if network.values[index].label in constants]
     if not wanted:
         return network
     evaluation, values = _Evaluation(path, shapes), list(network.values)

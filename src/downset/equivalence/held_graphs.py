@@ -37,8 +37,8 @@ class _HeldGraphs:
         if sizes[0] != sizes[1] or mine.settings != other.settings or mine.named.keys() != other.named.keys():
             raise Unproven(f"its graph {mine.label!r} differs in its ends, its settings or its number of operators")
         self._makes(mine.inputs, other.inputs)
-        for index, at in zip(mine.nodes, other.nodes, strict=True):
-            self._node(second.nodes[index], first.nodes[at])
+        for index, place in zip(mine.nodes, other.nodes, strict=True):
+            self._node(second.nodes[index], first.nodes[place])
         for value, target in zip(mine.outputs, other.outputs, strict=True):
             self._same(value, target)
         for name, value in mine.named.items():

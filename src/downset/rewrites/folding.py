@@ -65,14 +65,14 @@ def folded(graph: Graph, sizes: Mapping[str, Sizes]) -> Graph:
 def folded_operators(graph: Graph, rewritten: Graph) -> list[str]:
     """The operators of a graph that a rewritten form does not have, since constants took the place of their results."""
     constant = {rewritten.tensors[tensor].name for tensor in rewritten.constants}
-    made = {rewritten.tensors[tensor].name for op in rewritten.ops for tensor in op.outputs if tensor != ABSENT}
-    made |= {part.of for part in rewritten.source.parts.values()} - constant
+    results = {rewritten.tensors[tensor].name for op in rewritten.ops for tensor in op.outputs if tensor != ABSENT}
+    results |= {part.of for part in rewritten.source.parts.values()} - constant
     of_ops = ((op, {graph.tensors[tensor].name for tensor in op.outputs if tensor != ABSENT}) for op in graph.ops)
-    return [op.name for op, names in of_ops if names and not names & made]
+    return [op.name for op, names in of_ops if names and not names & results]
 
 
 class _Values:
-    """What is known of small values before a run."""
+    """The values of small tensors, as far as they are known before a run."""
 
     def __init__(self, graph: Graph, sizes: Mapping[str, Sizes]) -> None:
         self._graph, self._sizes = graph, sizes
@@ -118,12 +118,12 @@ class _Values:
         """Whether the operator's results become constants. Those that follow from weights alone are constants in every
         plan as it is."""
         tensors = self._graph.tensors
-        made = all(
+        evaluated = all(
             tensor in self.known and self.known[tensor].dtype != object and tensor not in self._ends
             for tensor in op.outputs
         )
         weights = all(tensors[tensor].role == "constant" for tensor in op.outputs)
-        return bool(op.outputs) and made and not weights and not op.after and kind_of(op.kind).draws == "never"
+        return bool(op.outputs) and evaluated and not weights and not op.after and kind_of(op.kind).draws == "never"
 
     def reshape(self, op: Op) -> Array | None:
         """The constant that takes the place of a Reshape's shape, some of whose sizes are open; None where the shape is
@@ -137,7 +137,7 @@ class _Values:
         if len(copied) == len(is_open):
             sizes = [0 if place in copied else size for place, size in enumerate(sizes)]
         elif len(is_open) == 1 and not {0, -1} & {size for size in sizes if isinstance(size, int)}:
-            sizes[is_open[0]] = -1  # beside a size that is copied, and may be 0, it would not follow
+            sizes[is_open[0]] = -1  # next to a copied size, which may be 0, it would not follow
         else:
             return None
         return np.array(sizes, np.int64)
@@ -153,8 +153,8 @@ def _typed(result: Array, meta: Tensor) -> Array | None:
     if result.dtype == object and all(isinstance(one, (int, np.integer)) for one in result.flat):
         result = result.astype(np.int64)
     if result.dtype == object:
-        known = meta.dtype in ("int32", "int64") and result.shape == meta.shape
-        return result if known and any(one is not None for one in result.flat) else None
+        fits = meta.dtype in ("int32", "int64") and result.shape == meta.shape
+        return result if fits and any(one is not None for one in result.flat) else None
     if str(result.dtype) != meta.dtype or result.shape != meta.shape or not np.isfinite(result).all():
         return None
     return result
