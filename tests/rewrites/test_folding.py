@@ -200,3 +200,29 @@ def test_a_fixed_batch_in_place_of_an_open_one_is_not_the_same_file(group_norm, 
     outputs(group_norm, two)
     with pytest.raises(Exception, match="Reshape"):
         outputs(written, two)
+
+
+def test_fit_ships_strips_that_keep_the_batch_open(tmp_path):
+    """Group normalisations and a reshape of computed sizes: without folding nothing of it can be cut into rows."""
+    net, random = Net(None, ["batch", 4, 64, 16]), np.random.default_rng(1)
+    last = "x"
+    for _ in range(2):
+        weights = net.constant((random.standard_normal((4, 4, 3, 3)) / 6).astype(np.float32))
+        last = net.op("Conv", last, weights, pads=[1] * 4)
+        shape = net.op("Shape", last)
+        grouped = net.op("Reshape", last, net.integers(0, 2, -1))
+        ones, zeros = net.constant(np.ones(2, np.float32)), net.constant(np.zeros(2, np.float32))
+        last = net.op("Reshape", net.op("InstanceNormalization", grouped, ones, zeros), shape)
+        last = net.op("Relu", net.op("Relu", last))
+    net.save(tmp_path / "a.onnx", last)
+    written = tmp_path / "b.onnx"
+    result = ds.fit(tmp_path / "a.onnx", output=written, strips=8, time_limit_s=2)
+    assert any(rewrite.kind == "row-wise" for rewrite in result.rewrites), [str(note) for note in result.notes]
+    assert result.outputs.proof.proven
+    assert any("compute sizes (folded)" in str(note) for note in result.notes)
+    assert result.outputs.other_sizes == ("batch = 2",)
+    three = random.standard_normal((3, 4, 64, 16)).astype(np.float32)
+    (one,), (other,) = (
+        onnxruntime.InferenceSession(str(path)).run(None, {"x": three}) for path in (tmp_path / "a.onnx", written)
+    )
+    np.testing.assert_allclose(other, one, atol=1e-5)

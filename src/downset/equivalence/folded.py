@@ -1,6 +1,6 @@
 """Values that a rewritten file holds as constants and the original computes from sizes and weights: computed again.
 
-ONNX's reference implementation evaluates the original's operators at the sizes for which the proof is results; the folding
+ONNX's reference implementation evaluates the original's operators, at the sizes for which the proof holds; the folding
 has an evaluation of its own.
 """
 
