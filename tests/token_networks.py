@@ -178,6 +178,10 @@ def normalised_networks(draw):
 
     def norm(x):
         image = net.shape[x]
+        if draw(st.integers(0, 3)) == 0:
+            axis = draw(st.sampled_from([1, 2, -2]))
+            further = [net.drawn(*image[axis:])] if draw(st.booleans()) else []
+            return net.op("LayerNormalization", [x, net.drawn(*image[axis:]), *further], image, axis=axis, epsilon=1e-3)
         if draw(st.booleans()):
             return net.op("InstanceNormalization", [x, net.drawn(channels), net.drawn(channels)], image)
         groups = draw(st.sampled_from([1, 2, 4]))
@@ -201,4 +205,17 @@ def normalised_networks(draw):
             x = conv(net.op("Resize", [x, "", scales], (1, channels, 2 * height, 2 * width), **how))
         made = conv(net.same("Sigmoid", norm(x)))
         x = net.same("Add", x, made) if kind == "residual" else made
-    return net.model(norm(x) if draw(st.booleans()) else x)
+    x = norm(x) if draw(st.booleans()) else x
+    return net.model(_mean(draw, net, x) if draw(st.booleans()) else x)
+
+
+def _mean(draw, net, x):
+    """A global mean of an image, in one of its spellings."""
+    kind, keeps, channels = (draw(st.booleans()) for _ in range(3))
+    if kind:
+        return net.op("GlobalAveragePool", [x], (*net.shape[x][:2], 1, 1))
+    axes, kept = ([1, 2, 3], (1,)) if channels else ([2, -1], net.shape[x][:2])
+    shape = (*kept, *([1] * len(axes))) if keeps else kept
+    if net.version < 18:
+        return net.op("ReduceMean", [x], shape, axes=axes, keepdims=int(keeps))
+    return net.op("ReduceMean", [x, net.constant(np.array(axes, np.int64))], shape, keepdims=int(keeps))

@@ -17,6 +17,7 @@ from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
+from downset.equivalence.held_graphs import same_graphs
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
 from downset.equivalence.merged import bias_added, merged, pooled
@@ -155,6 +156,7 @@ class _PartsProof:
         original = self._original(node, stated)
         if original is not None:
             identities.kept(place, original)
+            same_graphs(place, original)
             self.kept[self.node_of[id(original)]] = index
             for value, target in zip(node.outputs, original.outputs, strict=True):
                 if value != ABSENT:
@@ -264,7 +266,7 @@ class _PartsProof:
         try:
             identities.kept(place, producer)
         except Unproven:
-            return producer if len(node.outputs) > 1 or node.effects else None
+            return producer if len(node.outputs) > 1 or node.effects or node.bodies else None
         return producer
 
     def _claim(self, value: int, claim: Claim) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from downset.arenas.check_overlaps import reads_before_it_writes
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.file_network import FileNetwork
+from downset.equivalence.folded import with_folded
 from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import read_onnx, with_shapes
@@ -53,7 +54,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         certificate = read_certificate(second.certificate)
         sized = first.network
         if Path(original).suffix.lower() == ".onnx":
-            sized = with_shapes(sized, original, shapes)
+            sized = with_folded(with_shapes(sized, original, shapes), second.network, Path(original), shapes)
     except LoadError as error:
         return Proof(False, placed=placed, reason=error.message)
     outcome = check_parts(sized, second.network, certificate)

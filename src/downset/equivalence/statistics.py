@@ -1,14 +1,16 @@
 """Normalisations of the original as their parts: means and variances of rows, what is joined of them, and the values.
 
 An InstanceNormalization is (x - mean) / sqrt(variance + epsilon) · scale + bias over each channel; between two
-reshapes it normalises groups of channels. The mean of rows of one length is the mean of their means, and the variance
-is the mean of their variances plus the variance of their means. So the parts below compute the same up to rounding. A
-certificate names them by the tensor that the normalisation makes.
+reshapes it normalises groups of channels. A LayerNormalization of an image from its channels or its rows on does the
+same over the image or over each channel, with a scale and a bias for each element. The mean of rows of one length is
+the mean of their means, and the variance is the mean of their variances plus the variance of their means. A global mean
+is the mean of the means of rows. So the parts below compute the same up to rounding. A certificate names them by the
+tensor that the normalisation or the mean makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +18,7 @@ import numpy.typing as npt
 
 from downset.equivalence.claims import array_of
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
-from downset.equivalence.meaning import real
+from downset.equivalence.meaning import integers, number, real
 
 __all__ = ["with_statistics"]
 
@@ -33,6 +35,8 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
             read_by.setdefault(value, []).append(node)
         maker.update({value: node for value in node.outputs if value != ABSENT})
     for node in main:
+        if len(node.outputs) == 1 and node.outputs[0] != ABSENT:
+            parts.simple(node, named)
         if node.kind != "InstanceNormalization" or len(node.inputs) != 3 or len(node.outputs) != 1:
             continue
         shape = network.values[node.inputs[0]].shape or ()
@@ -66,34 +70,73 @@ class _StatisticsWriter:
         values, nodes = (*self.whole.values, *self.values), (*self.whole.nodes, *self.nodes)
         return replace(self.whole, values=values, nodes=nodes) if self.nodes else self.whole
 
+    def simple(self, node: FileNode, named: Collection[str]) -> None:
+        """The parts of a LayerNormalization or a global mean of an image, if it is one and `named` has one of them."""
+        source = node.inputs[0] if node.inputs else ABSENT
+        result = self.whole.values[node.outputs[0]]
+        image = () if source == ABSENT else self.whole.values[source].shape or ()
+        if len(image) != 4 or self.whole.values[source].dtype != "float32":
+            return
+        if node.kind == "LayerNormalization" and f"{result.label}/grouped" in named:
+            axis = number(node, "axis", -1) % 4
+            if axis in (1, 2) and number(node, "stash_type", 1) == 1 and len(node.inputs) in (2, 3):
+                self.normalisation(node, source, node.outputs[0], 1 if axis == 1 else image[1])
+        elif node.kind in ("GlobalAveragePool", "ReduceMean") and f"{result.label}/means of rows" in named:
+            axes = self._reduced(node)
+            if {2, 3} <= {*axes} <= {0, 1, 2, 3}:
+                self._mean_of_rows(node, source, axes)
+
+    def _reduced(self, node: FileNode) -> list[int]:
+        if node.kind == "GlobalAveragePool":
+            return [2, 3]
+        axes: Sequence[int] = integers(node, "axes", ())
+        if len(node.inputs) > 1 and node.inputs[1] != ABSENT:
+            value = self.whole.values[node.inputs[1]]
+            axes = [] if value.content is None else [int(one) for one in array_of(value).reshape(-1)]
+        return [axis % 4 for axis in axes]
+
+    def _mean_of_rows(self, node: FileNode, source: int, axes: Sequence[int]) -> None:
+        result = self.whole.values[node.outputs[0]]
+        self.label = result.label
+        within = sorted({*axes} - {2})
+        means = self._mean(source, within, "means of rows")
+        if number(node, "keepdims", 1):
+            self.nodes.append(replace(self._reduction(means, [2]), outputs=node.outputs))
+            return
+        last = self._mean(means, [2], "mean")
+        self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), node.outputs))
+
     def normalisation(self, node: FileNode, source: int, result: int, groups: int) -> None:
         count, channels, height, width = self.whole.values[source].shape or (0,) * 4
-        scale, bias = (self.whole.values[value] for value in node.inputs[1:])
-        if scale.content is None or bias.content is None or self.whole.values[source].dtype != "float32":
+        constants = [self.whole.values[value] for value in node.inputs[1:]]
+        if any(one.content is None for one in constants) or self.whole.values[source].dtype != "float32":
             return
         self.label = self.whole.values[result].label
         full, one = (count, groups, channels // groups, height, width), (count, groups, 1, 1, 1)
         of_rows = (count, groups, 1, height, 1)
         grouped = self._make("Reshape", (source,), full, "grouped")
-        means = self._mean(self._mean(grouped, 4, "row columns"), 2, "row means")
+        means = self._mean(self._mean(grouped, [4], "row columns"), [2], "row means")
         distances = self._make("Sub", (grouped, means), full, "row distances")
         squares = self._make("Mul", (distances, distances), full, "row squares")
-        variances = self._mean(self._mean(squares, 4, "row variance columns"), 2, "row variance means")
-        mean = self._mean(means, 3, "mean")
+        variances = self._mean(self._mean(squares, [4], "row variance columns"), [2], "row variance means")
+        mean = self._mean(means, [3], "mean")
         between = self._make("Sub", (means, mean), of_rows, "mean distances")
         between = self._make("Mul", (between, between), of_rows, "mean squares")
-        between = self._mean(between, 3, "variance between rows")
-        within = self._mean(variances, 3, "variance within rows")
+        between = self._mean(between, [3], "variance between rows")
+        within = self._mean(variances, [3], "variance within rows")
         variance = self._make("Add", (between, within), one, "variance")
         epsilon = self._constant(np.array(real(node, "epsilon", 1e-5), np.float32))
         shifted = self._make("Add", (variance, epsilon), one, "shifted variance")
         deviation = self._make("Sqrt", (shifted,), one, "deviation")
         centred = self._make("Sub", (grouped, mean), full, "centred")
         last = self._make("Div", (centred, deviation), full, "normalised")
-        factors, added = (array_of(value).reshape(groups, 1, 1, 1) for value in (scale, bias))
-        if (factors != 1).any() or added.any():
+        factors, *added = (array_of(value) for value in constants)
+        if node.kind == "InstanceNormalization":
+            factors, *added = (value.reshape(groups, 1, 1, 1) for value in (factors, *added))
+        if (factors != 1).any() or any(value.any() for value in added):
             last = self._make("Mul", (last, self._constant(factors)), full, "scaled")
-            last = self._make("Add", (last, self._constant(added)), full, "moved")
+            for value in added:
+                last = self._make("Add", (last, self._constant(value)), full, "moved")
         self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), (result,)))
 
     def _make(
@@ -108,14 +151,19 @@ class _StatisticsWriter:
         self.nodes.append(FileNode(f"{self.label}/{what}", kind, settings or {}, inputs, (last,)))
         return last
 
-    def _mean(self, value: int, axis: int, what: str) -> int:
-        read = self.values[value - len(self.whole.values)].shape or ()
-        shape = (*read[:axis], 1, *read[axis + 1 :])
+    def _mean(self, value: int, axes: Sequence[int], what: str) -> int:
+        read = (*self.whole.values, *self.values)[value].shape or ()
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(read))
+        last = self._add(FileValue(f"{self.label}/{what}", shape=shape, dtype="float32"))
+        self.nodes.append(replace(self._reduction(value, axes), outputs=(last,)))
+        return last
+
+    def _reduction(self, value: int, axes: Sequence[int]) -> FileNode:
         version = self.whole.settings.get(("version of operator set", ""), (0,))
         recent = isinstance(version, tuple) and isinstance(version[0], int) and version[0] >= 18
-        axes = (self._constant(np.array([axis], np.int64)),) if recent else ()
-        settings: dict[str, Hashable] = {"keepdims": (2, 1)} | ({} if recent else {"axes": (7, (axis,))})
-        return self._make("ReduceMean", (value, *axes), shape, what, settings)
+        inputs = (value, self._constant(np.array(axes, np.int64))) if recent else (value,)
+        settings: dict[str, Hashable] = {"keepdims": (2, 1)} | ({} if recent else {"axes": (7, tuple(axes))})
+        return FileNode(f"{self.label}/rows", "ReduceMean", settings, inputs, ())
 
     def _constant(self, value: npt.NDArray[np.generic]) -> int:
         content = value.tobytes()

@@ -17,7 +17,7 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
-from downset.fitting.planning import Planned
+from downset.fitting.planning import Planned, folded_plan
 from downset.fitting.strips import StripSearch, files_of, search_strips
 from downset.fitting.trials import Trials, disk_bytes
 from downset.formats.writing import WRITERS
@@ -67,7 +67,7 @@ def search_cheap_strips(job: Job, planned: Planned, *, may_ship: bool) -> list[S
         most = choices if job.options.work_limit is None else min(choices, job.options.work_limit)
         limits = PartialLimits(None, strips, most, time_limit_s=share * job.options.time_limit_s)
         try:
-            search = search_strips(job, planned.best, limits, divide_work=True)
+            search = search_strips(job, folded_plan(planned.best), limits, divide_work=True)
         except UnsupportedError as error:
             job.notes.add(Message("not computed in strips: ", error.message))
             break

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 from downset.arenas.check import verify_arena
 from downset.arenas.plan import plan_arena
@@ -13,6 +14,7 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original, PlannedGraph, write_planned
 from downset.fitting.job import Job
 from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic, search_strips
+from downset.formats.onnx.open_axes import open_shapes
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs
@@ -26,9 +28,10 @@ from downset.partial.search import PartialLimits
 from downset.results.plans import Order, Together
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.rewrites.concat.partition import partition_sites
+from downset.rewrites.folding import folded
 from downset.rewrites.two_passes import normalised_bytes, two_passes
 
-__all__ = ["Planned", "list_candidates", "plan", "search_in_strips", "sizes_first", "strip_limits"]
+__all__ = ["Planned", "folded_plan", "list_candidates", "plan", "search_in_strips", "sizes_first", "strip_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +90,33 @@ def search_in_strips(job: Job, planned: Planned) -> list[StripSearch]:
     whole = macs(planned.best.graph)
     divided = [
         (plan, more)
-        for plan in _two_passes(planned.best)
+        for plan in _two_passes(folded_plan(planned.best))
         if (more := macs(plan.graph) - whole) <= (math.inf if allowed is None else allowed * whole)
     ]
     limits = strip_limits(job, planned.share_s / (len(planned.plans) + len(divided)))
-    searches = [search_strips(job, plan, limits) for plan in planned.plans]
+    searches = [search_strips(job, folded_plan(plan), limits) for plan in planned.plans]
     for plan, more in divided:
         if job.search_time.over:
             break
         share = None if allowed is None else (allowed * whole - more) / max(whole + more, 1)
         searches.append(search_strips(job, plan, replace(limits, max_recompute=share), more_macs=more))
     return searches
+
+
+def folded_plan(plan: PlannedGraph) -> PlannedGraph:
+    """The planned network with constants folded where their sizes are not open; the plan itself where there are none.
+    Strips need that: of an operator that reads computed sizes no rows are known."""
+    graph, order = plan.graph, plan.together.order
+    if graph.source.format != "onnx":
+        return plan
+    if "open shapes" not in graph.facts:
+        graph.facts["open shapes"] = open_shapes(Path(graph.source.path))
+    placed = reordered(graph, order.steps)
+    less = folded(placed, graph.facts["open shapes"])
+    if less is placed:
+        return plan
+    order = replace(order, steps=tuple(range(len(less.ops))))
+    return replace(plan, graph=less, together=replace(plan.together, order=order))
 
 
 _PASSES, _LEAST_PART = 3, 16

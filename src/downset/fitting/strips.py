@@ -28,9 +28,10 @@ from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.results.fit import Rewrite
 from downset.results.next_step import NextStep
 from downset.results.plans import Evidence, Order, Together, ended_by
+from downset.rewrites.folding import folded_operators
 from downset.rewrites.tflite_form import writable_rows
-from downset.rewrites.two_passes import in_two_passes
-from downset.text import format_bytes, operator_name
+from downset.rewrites.two_passes import has_row_means, in_two_passes
+from downset.text import counted, format_bytes, operator_name
 
 __all__ = [
     "StripSearch",
@@ -284,8 +285,14 @@ def note_arithmetic(job: Job, graph: Graph, files: Sequence[Candidate]) -> None:
     if files and files[0].plan is not None:
         job.notes.add(arithmetic(graph, files[0].plan.graph))
         job.notes.add(*_whole_at_peak(graph, files[0].plan))
+        gone = folded_operators(graph, files[0].plan.graph)
+        if gone:
+            count = counted(len(gone), "operator")
+            job.notes.add(f"constants took the place of {count} that compute sizes (folded); open sizes stay open")
         if in_two_passes(files[0].plan.graph):
             job.notes.add("normalisations run in two passes, statistics of rows first: equal up to rounding")
+        if has_row_means(files[0].plan.graph):
+            job.notes.add("global means are taken of the means of rows: equal up to rounding")
 
 
 def _whole_at_peak(graph: Graph, plan: PlannedGraph) -> list[str]:

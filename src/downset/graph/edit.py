@@ -110,6 +110,12 @@ class Edit:
         tensor calls this: a file is known to be rewritten by its certificate, which would be empty otherwise."""
         self._parts.setdefault(tensor, Part(self.tensors[tensor].name))
 
+    def fix(self, tensor: int, value: Callable[[], npt.NDArray[Any]]) -> None:
+        """Make a tensor of the original a constant. What made it is to be replaced, and what reads it stays."""
+        self.tensors[tensor] = replace(self.tensors[tensor], role="constant")
+        self.constants[tensor] = value
+        self.stays(tensor)
+
     def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
         """Put these operators in place of one. They count as new.
 

@@ -1,7 +1,9 @@
-"""Normalisations over rows in two passes, so that strips can compute both: statistics first, then values.
+"""Normalisations over rows in two passes, so that strips can compute both: statistics first, then values. Global means
+as means of rows, which need one pass.
 
 Source: ours; statistics of rows are joined as by Chan, Golub and LeVeque (1979).
-Names: a *site* is an InstanceNormalization, alone or between the two reshapes that make a group normalisation of it.
+Names: a *site* is an InstanceNormalization, alone or between the two reshapes that make a group normalisation of it, a
+    LayerNormalization over rows and columns, a GlobalAveragePool, or a ReduceMean over both.
     `Statistics of rows` are the mean and the variance of each row of a group.
 Complexity: linear in operators for each pass.
 Deviations: sums are added up in another sequence, so results are equal up to rounding. Tensors above a
@@ -22,7 +24,7 @@ from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part
 
-__all__ = ["in_two_passes", "normalised_bytes", "two_passes"]
+__all__ = ["has_row_means", "in_two_passes", "normalised_bytes", "two_passes"]
 
 _FIRST_VERSION = 13
 """The first version of ONNX's operators of which all that are used here have today's form, but for axes."""
@@ -31,7 +33,7 @@ _FIRST_VERSION = 13
 @dataclass(frozen=True, slots=True)
 class _Site:
     """`before` and `behind`: the reshapes around the normalisation `op`, or -1. `groups`: how many statistics there are
-    for each image."""
+    for each image; 0 for a mean of the image itself."""
 
     before: int
     op: int
@@ -51,6 +53,11 @@ def in_two_passes(graph: Graph) -> bool:
     return any(part.of.endswith("/grouped") for part in graph.source.parts.values())
 
 
+def has_row_means(graph: Graph) -> bool:
+    """Whether a rewritten graph computes a global mean as one of the means of rows."""
+    return any(part.of.endswith("/means of rows") for part in graph.source.parts.values())
+
+
 def two_passes(graph: Graph, *, stored_bytes: int) -> Graph:
     """The network with each normalisation over rows of a tensor above `stored_bytes` in two passes, its operators in
     the order in which they must run. Larger tensors are not kept from one pass to the next: each pass that needs them
@@ -65,6 +72,9 @@ def two_passes(graph: Graph, *, stored_bytes: int) -> Graph:
             if index >= 0:
                 edit.replace(index, [])
         written = _Writer(edit, site)
+        if not site.groups:
+            edit.replace(site.op, written.mean_of_rows())
+            continue
         edit.replace(site.op if site.behind < 0 else site.behind, written.ops())
         if site.behind >= 0:
             edit.replace(site.op, [])
@@ -73,11 +83,14 @@ def two_passes(graph: Graph, *, stored_bytes: int) -> Graph:
 
 
 def _sites(graph: Graph) -> Iterator[_Site]:
-    if graph.source.format not in ("onnx", "built") or graph.source.version < _FIRST_VERSION or graph.source.rewritten:
+    if graph.source.format not in ("onnx", "built") or graph.source.version < _FIRST_VERSION or not _is_plain(graph):
         return
     made_by, read_by, kept = graph.producers(), graph.consumers(), {*graph.outputs}
     for index, op in enumerate(graph.ops):
-        if op.kind != "InstanceNormalization" or graph.tensors[op.inputs[0]].dtype != "float32":
+        if not op.inputs or op.inputs[0] == ABSENT or graph.tensors[op.inputs[0]].dtype != "float32":
+            continue
+        yield from _simple_site(graph, index, op)
+        if op.kind != "InstanceNormalization":
             continue
         if any(graph.constant(tensor) is None for tensor in op.inputs[1:3]) or op.after:
             continue
@@ -94,6 +107,37 @@ def _sites(graph: Graph) -> Iterator[_Site]:
             continue
         if len(shape) == 3 and shape[0] == image[0] and image[1] % shape[1] == 0 and image[2] > 1 and not two.after:
             yield _Site(before, index, behind, one.inputs[0], two.outputs[0], shape[1])
+
+
+def _simple_site(graph: Graph, index: int, op: Op) -> Iterator[_Site]:
+    """The site of a LayerNormalization or a mean over rows and columns of an image of several rows, if it is one."""
+    shape = graph.tensors[op.inputs[0]].shape
+    if len(shape) != 4 or shape[2] < 2 or op.after or len([one for one in op.outputs if one != ABSENT]) != 1:
+        return
+    if op.kind == "LayerNormalization":
+        axis = int(op.attrs.get("axis", -1)) % 4
+        constant = all(graph.constant(tensor) is not None for tensor in op.inputs[1:] if tensor != ABSENT)
+        if axis in (1, 2) and constant and op.attrs.get("stash_type", 1) == 1:
+            yield _Site(-1, index, -1, op.inputs[0], op.outputs[0], 1 if axis == 1 else shape[1])
+    elif op.kind == "GlobalAveragePool" or (op.kind == "ReduceMean" and _reduced(graph, op) in ([2, 3], [1, 2, 3])):
+        yield _Site(-1, index, -1, op.inputs[0], op.outputs[0], 0)
+
+
+def _reduced(graph: Graph, op: Op) -> list[int]:
+    """The axes of an image over which an operator takes the mean; none where they are not known."""
+    if op.kind == "GlobalAveragePool":
+        return [2, 3]
+    axes = op.attrs.get("axes") or []
+    if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
+        value = graph.constant(op.inputs[1])
+        axes = [] if value is None else value.reshape(-1).tolist()
+    return sorted({int(axis) % 4 for axis in axes})
+
+
+def _is_plain(graph: Graph) -> bool:
+    """Whether no rewrite has divided or joined tensors of the file; constants may have been folded."""
+    whole = all(part == Part(graph.tensors[tensor].name) for tensor, part in graph.source.parts.items())
+    return whole and not graph.source.joined
 
 
 @dataclass(slots=True)
@@ -116,11 +160,11 @@ class _Writer:
         squares = self._op("Mul", (distances, distances), full, "row squares")
         variances = self._row_means(squares, full, "row variance")
         rows, one = (*full[:2], 1, full[3], 1), (*full[:2], 1, 1, 1)
-        mean = self._mean(means, 3, one, "mean")
+        mean = self._mean(means, [3], one, "mean")
         between = self._op("Sub", (means, mean), rows, "mean distances")
         between = self._op("Mul", (between, between), rows, "mean squares")
-        between = self._mean(between, 3, one, "variance between rows")
-        within = self._mean(variances, 3, one, "variance within rows")
+        between = self._mean(between, [3], one, "variance between rows")
+        within = self._mean(variances, [3], one, "variance within rows")
         variance = self._op("Add", (between, within), one, "variance")
         epsilon = self._constant("epsilon", np.array(op.attrs.get("epsilon", 1e-5), np.float32))
         shifted = self._op("Add", (variance, epsilon), one, "shifted variance")
@@ -128,14 +172,33 @@ class _Writer:
         self.last_statistic = self._name("deviation")
         centred = self._op("Sub", (grouped, mean), full, "centred")
         last = self._op("Div", (centred, deviation), full, "normalised")
-        scale, bias = (graph.constant(tensor) for tensor in op.inputs[1:3])
-        assert scale is not None and bias is not None
-        if (scale != 1).any() or bias.any():
-            each = (site.groups, 1, 1, 1)
-            last = self._op("Mul", (last, self._constant("scale", scale.reshape(each))), full, "scaled")
-            last = self._op("Add", (last, self._constant("bias", bias.reshape(each))), full, "moved")
-        sizes = self._constant("image", np.array(image, np.int64))
+        scale, bias = (graph.constant(tensor) for tensor in (*op.inputs[1:3], ABSENT)[:2])
+        if op.kind == "InstanceNormalization":
+            assert scale is not None and bias is not None
+            scale, bias = (value.reshape(site.groups, 1, 1, 1) for value in (scale, bias))
+        if scale is not None and ((scale != 1).any() or (bias is not None and bias.any())):
+            last = self._op("Mul", (last, self._constant("scale", scale)), full, "scaled")
+            if bias is not None:
+                last = self._op("Add", (last, self._constant("bias", bias)), full, "moved")
+        sizes = self._constant("image", np.array((0, *image[1:]), np.int64))  # 0: the batch may be open
         self.written.append(Op(self._name("result"), "Reshape", (last, sizes), (site.result,)))
+        self.edit.stays(site.result)
+        return self.written
+
+    def mean_of_rows(self) -> list[Op]:
+        """The mean of each row, over the other axes that are reduced, then that of the rows."""
+        graph, site = self.edit.graph, self.site
+        op, image = graph.ops[site.op], graph.tensors[site.source].shape
+        axes = [axis for axis in _reduced(graph, op) if axis != 2]
+        means = self._mean(
+            site.source, axes, tuple(1 if axis in axes else n for axis, n in enumerate(image)), "means of rows"
+        )
+        if op.attrs.get("keepdims", 1):
+            self.written.append(self._reduction(means, [2], site.result, "rows"))
+        else:
+            last = self._mean(means, [2], tuple(1 if axis in (2, *axes) else n for axis, n in enumerate(image)), "mean")
+            sizes = self._constant("sizes", np.array((0, *graph.tensors[site.result].shape[1:]), np.int64))
+            self.written.append(Op(self._name("result"), "Reshape", (last, sizes), (site.result,)))
         self.edit.stays(site.result)
         return self.written
 
@@ -149,18 +212,24 @@ class _Writer:
         return last
 
     def _reshape(self, tensor: int, shape: tuple[int, ...]) -> int:
-        sizes = self._constant("sizes", np.array(shape, np.int64))
+        sizes = self._constant("sizes", np.array((0, *shape[1:]), np.int64))
         return self._op("Reshape", (tensor, sizes), shape, "grouped")
 
     def _row_means(self, tensor: int, full: tuple[int, ...], what: str) -> int:
-        columns = self._mean(tensor, 4, (*full[:4], 1), f"{what} columns")
-        return self._mean(columns, 2, (*full[:2], 1, full[3], 1), f"{what} means")
+        columns = self._mean(tensor, [4], (*full[:4], 1), f"{what} columns")
+        return self._mean(columns, [2], (*full[:2], 1, full[3], 1), f"{what} means")
 
-    def _mean(self, tensor: int, axis: int, shape: tuple[int, ...], what: str) -> int:
+    def _mean(self, tensor: int, axes: list[int], shape: Sequence[int], what: str) -> int:
+        name = self._name(what)
+        last = self.edit.add_tensor(name, shape, self.edit.graph.tensors[self.site.source], part=Part(name))
+        self.written.append(self._reduction(tensor, axes, last, what))
+        return last
+
+    def _reduction(self, tensor: int, axes: list[int], result: int, what: str) -> Op:
         if self.edit.graph.source.version < 18:
-            return self._op("ReduceMean", (tensor,), shape, what, axes=[axis], keepdims=1)
-        axes = self._constant(f"{what} axes", np.array([axis], np.int64))
-        return self._op("ReduceMean", (tensor, axes), shape, what, keepdims=1)
+            return Op(self._name(what), "ReduceMean", (tensor,), (result,), {"axes": axes, "keepdims": 1})
+        constant = self._constant(f"{what} axes", np.array(axes, np.int64))
+        return Op(self._name(what), "ReduceMean", (tensor, constant), (result,), {"keepdims": 1})
 
     def _constant(self, what: str, value: npt.NDArray[np.generic]) -> int:
         like = Tensor("", (), str(value.dtype), 0)

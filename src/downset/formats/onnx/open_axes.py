@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from downset.errors import DownsetError
 from downset.formats.onnx.bodies import is_fixed
 from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.model_file import infer, onnx_library, read_unfixed
 from downset.formats.onnx.skeleton import save
 from downset.results.open_axes import OpenAxis
 
-__all__ = ["declare_as", "open_axes", "other_shapes", "resized"]
+__all__ = ["declare_as", "open_axes", "open_shapes", "other_shapes", "resized"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 _STEP = 32
@@ -35,6 +37,21 @@ def open_axes(path: Path, shapes: Shapes) -> list[OpenAxis]:
                 name = symbol if symbol.isidentifier() else f"{value.name}[{axis}]"
                 places.setdefault(name, []).append((value.name, axis))
     return [OpenAxis(name, tuple(axes), shapes[axes[0][0]][axes[0][1]]) for name, axes in places.items()]
+
+
+def open_shapes(path: Path) -> dict[str, tuple[int | str | None, ...]]:
+    """The sizes of the file's values for all sizes that its inputs leave open, by name: a number, the symbol of an open
+    size, or None. Values whose number of dimensions is not known are left out; so are all where ONNX infers nothing."""
+    try:
+        graph = infer(onnx_library(), path, read_unfixed(path)).graph
+    except DownsetError:
+        return {}
+    types = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
+    shapes: dict[str, tuple[int | str | None, ...]] = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    for name, kind in types.items():
+        if kind.HasField("shape"):
+            shapes[name] = tuple(dim.dim_value if is_fixed(dim) else dim.dim_param or None for dim in kind.shape.dim)
+    return shapes
 
 
 def other_shapes(axes: Sequence[OpenAxis], shapes: Shapes, *, larger: bool) -> Iterator[Shapes]:

@@ -94,8 +94,10 @@ def evaluate(
     values: Mapping[str, Array | None],
     shapes: Mapping[str, tuple[int, ...] | None],
     opsets: Sequence[Any],
+    most: int = LARGEST_ELEMENTS,
 ) -> Mapping[str, Array]:
-    """The results of a node of ONNX's own domain if all that it reads is known and all results are small; else none.
+    """The results of a node of ONNX's own domain if all that it reads is known and all results are small, of at most
+    `most` elements; else none.
 
     `values`: of the tensors that it reads, by name. `shapes`: of those that it reads or makes. None: not known.
     """
@@ -111,7 +113,7 @@ def evaluate(
     result_shapes = [shapes.get(name) for name in node.output if name]
     # NonZero makes at most as many positions as its small input has elements.
     shaped = node.op_type == "NonZero" or all(shape is not None for shape in result_shapes)
-    if not shaped or any(math.prod(shape) > LARGEST_ELEMENTS for shape in result_shapes if shape is not None):
+    if not shaped or any(math.prod(shape) > most for shape in result_shapes if shape is not None):
         return {}
     return _run(onnx, node, values, opsets)
 

@@ -139,12 +139,13 @@ def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:
 
 
 def _write_weights(onnx: Any, model: Any, graph: Graph, names: dict[int, str]) -> None:
-    """Add the constants that new nodes read and the file does not have, as initializers."""
+    """Add the constants that nodes read and the file does not have, as initializers: those of new nodes, and values
+    that were folded."""
     computed = {name for node in model.graph.node for name in node.output}
     named = {value.name for value in model.graph.initializer} | computed
     named |= {value.values.name for value in model.graph.sparse_initializer}
-    for op, position in zip(graph.ops, graph.source.op_index, strict=True):
-        for tensor in op.inputs if position < 0 else ():
+    for op in graph.ops:
+        for tensor in op.inputs:
             if tensor in graph.constants and names[tensor] not in named:
                 value = graph.constant(tensor)
                 model.graph.initializer.append(onnx.numpy_helper.from_array(value, names[tensor]))
