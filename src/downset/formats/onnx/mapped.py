@@ -113,9 +113,10 @@ def _external(model: Any) -> list[Any]:
 
 def _plain(path: Path, entries: Any) -> Blob:
     """The weights of a tensor as they are."""
-    said = {entry.key: entry.value for entry in entries}
-    location, start = said.get("location", ""), int(said.get("offset", 0))
-    return location, start, int(said.get("length", external_path(path, location).stat().st_size - start))
+    named = {entry.key: entry.value for entry in entries}
+    location, start = named.get("location", ""), int(named.get("offset", 0))
+    nbytes = named.get("length") or external_path(path, location).stat().st_size - start
+    return location, start, int(nbytes)
 
 
 def _packed(location: str, value: str) -> Iterator[Blob]:
@@ -126,7 +127,7 @@ def _packed(location: str, value: str) -> Iterator[Blob]:
 
 
 def _blobs(path: Path, model: Any) -> list[Blob]:
-    """What a model names beside it, each once. Weights whose packed form is used are never read: they lie behind all
+    """Find the places that a model names beside it, each once. Weights whose packed form is used are never read: they lie behind all
     others. Raises LoadError where one ends outside its file."""
     used: list[Blob] = []
     unread: list[Blob] = []
@@ -136,10 +137,10 @@ def _blobs(path: Path, model: Any) -> list[Blob]:
         used += packed
         (unread if packed else used).append(plain)
     blobs = [*dict.fromkeys([*used, *unread])]
-    for location, start, nbytes in blobs:
-        file = external_path(path, location)
-        if start < 0 or nbytes < 0 or start + nbytes > file.stat().st_size:
-            raise LoadError(f"{path}: weights end outside {file.name}, which has {file.stat().st_size} bytes")
+    sizes = {name: external_path(path, name).stat().st_size for name in {blob[0] for blob in blobs}}
+    for name, start, nbytes in blobs:
+        if start < 0 or nbytes < 0 or start + nbytes > sizes[name]:
+            raise LoadError(f"{path}: weights end outside {name}, which has {sizes[name]} bytes")
     return blobs
 
 
@@ -166,7 +167,11 @@ def _is_laid_out(places: Mapping[Blob, int], ranges: Mapping[Blob, FileRange]) -
     """Whether one file holds all of them at their new places, and nothing behind them."""
     ends = {(each.path, each.state[1]) for each in ranges.values()}
     end = max(start + blob[2] for blob, start in places.items())
-    return len(ends) == 1 and {size for _, size in ends} == {end} and all(blob[1] == at for blob, at in places.items())
+    return (
+        len(ends) == 1
+        and {size for _, size in ends} == {end}
+        and all(blob[1] == start for blob, start in places.items())
+    )
 
 
 def _rename(path: Path, model: Any, places: Mapping[Blob, int], location: str) -> None:
