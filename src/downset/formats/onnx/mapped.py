@@ -127,8 +127,8 @@ def _packed(location: str, value: str) -> Iterator[Blob]:
 
 
 def _blobs(path: Path, model: Any) -> list[Blob]:
-    """Find the places that a model names beside it, each once. Weights whose packed form is used are never read: they lie behind all
-    others. Raises LoadError where one ends outside its file."""
+    """Find the places that a model names beside it, each once. Weights whose packed form is used are never read: they
+    lie behind all others. Raises LoadError where one ends outside its file."""
     used: list[Blob] = []
     unread: list[Blob] = []
     for tensor in _external(model):
