@@ -22,6 +22,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions
 from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.verdict import check_process
+from downset.formats.onnx.mapped import data_name, has_packed, leave_packed, mapped_bytes, write_mapped
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.reports.fit_document import fit_document
 from downset.results.processes import ProcessGrowth
@@ -101,7 +102,7 @@ def alone(path, level):
 @pytest.mark.own_processes("measures")
 def test_growth_is_that_of_a_process_that_shares_no_code(tmp_path):
     path = wide_model(tmp_path / "m.onnx")
-    make_form(path, tmp_path / "f.onnx", "all", packed=True)
+    make_form(path, tmp_path / "f.onnx", "all")
     ((default,), (mapped,)) = process_growths([(path, DEFAULT), (tmp_path / "f.onnx", MAPPED[0])], shapes=SHAPES)
     rest, anonymous = alone(path, "ORT_ENABLE_ALL")
     assert (default.rest_bytes, default.rest_anonymous_bytes) == pytest.approx((rest, anonymous), rel=0.15)
@@ -155,7 +156,7 @@ def places(path):
 @pytest.mark.parametrize("model", [wide_model, odd_model], ids=["packed", "odd"])
 def test_blobs_are_aligned_apart_and_hold_the_weights(model, tmp_path):
     path = model(tmp_path / "m.onnx")
-    make_form(path, tmp_path / "f.onnx", "none", packed=True)
+    make_form(path, tmp_path / "f.onnx", "none")
     original = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(path)).graph.initializer}
     blobs = list(places(tmp_path / "f.onnx"))
     assert any(packed for *_, packed in blobs) == (model is wide_model)
@@ -172,7 +173,7 @@ def test_blobs_are_aligned_apart_and_hold_the_weights(model, tmp_path):
 
 def test_a_form_keeps_open_axes_and_is_put_into_any_order_of_its_nodes(tmp_path):
     path = branchy_model(tmp_path / "m.onnx", open_batch=True)
-    make_form(path, tmp_path / "f.onnx", "all", packed=False)
+    make_form(path, tmp_path / "f.onnx", "all")
     made = onnx.load(str(tmp_path / "f.onnx"), load_external_data=False)
     declared = onnx.load(str(path)).graph
     assert list(made.graph.input) == list(declared.input) and list(made.graph.output) == list(declared.output)
@@ -189,6 +190,32 @@ def test_a_form_keeps_open_axes_and_is_put_into_any_order_of_its_nodes(tmp_path)
             assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("model", [wide_model, odd_model], ids=["packed", "odd"])
+def test_one_file_of_weights_serves_with_and_without_the_packed_ones(model, tmp_path):
+    """What ships of either has no more than it names, computes the same, and has the size that was told before."""
+    path, shapes = model(tmp_path / "m.onnx"), {wide_model: (4, WIDTH), odd_model: (1, 2)}
+    x = np.random.default_rng(3).standard_normal(shapes[model]).astype(np.float32)
+    default = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    make_form(path, tmp_path / "f.onnx", "all")
+    leave_packed(tmp_path / "f.onnx", tmp_path / "g.onnx")
+    assert not has_packed(tmp_path / "g.onnx")
+    (tmp_path / "out").mkdir()
+    for name, settings in (("f", MAPPED[0]), ("g", MAPPED[2])):
+        form, output = tmp_path / f"{name}.onnx", tmp_path / "out" / f"{name}.onnx"
+        write_mapped(form, onnx.load(str(form), load_external_data=False), output)
+        data = output.with_name(data_name(output))
+        assert output.stat().st_size + data.stat().st_size == pytest.approx(mapped_bytes(form), abs=200)
+        ends = sorted((start, start + nbytes) for _, start, nbytes, _ in places(output))
+        assert ends[-1][1] == data.stat().st_size
+        assert all(0 <= other[0] - one[1] < 4096 for one, other in pairwise([(0, 0), *ends]))
+        assert data.stat().st_mode == output.stat().st_mode == path.stat().st_mode
+        for opened in (form, output):
+            found = ort_settings.open_session(onnxruntime, opened, settings).run(None, {"x": x})
+            for one, other in zip(default, found, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert (tmp_path / "f.onnx.data").samefile(tmp_path / "out" / "f.onnx.data") == (model is wide_model)
+
+
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A fit of the wide network with its program, compared on two inputs of a user."""
@@ -197,8 +224,30 @@ def fitted(tmp_path_factory):
     program, inputs = folder / "open.py", [folder / "x0.npy", folder / "x1.npy"]
     for seed, name in enumerate(inputs):
         np.save(name, np.random.default_rng(seed).standard_normal(SHAPES["x"]).astype(np.float32))
+    before = read_and_written()
     result = ds.fit(path, output=folder / "f.onnx", session=program, shapes=SHAPES, time_limit_s=1, inputs=inputs)
+    passes = [(now - then) / path.stat().st_size for then, now in zip(before, read_and_written(), strict=True)]
+    (folder / "passes.json").write_text(json.dumps(passes))
     return folder, result
+
+
+def read_and_written():
+    """Bytes that this process has read and written, by its system calls; its workers apart."""
+    if not Path("/proc/self/io").exists():
+        return 0, 0
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"]), int(counts["wchar"])
+
+
+@LINUX
+def test_weights_are_read_and_written_in_few_passes(fitted):
+    """Forms with mapped weights, and what ships of them, are the files that ONNX Runtime wrote."""
+    folder, result = fitted
+    read, written = json.loads((folder / "passes.json").read_text())
+    assert result.shipped.endswith("mapped")
+    assert (folder / "f.onnx.data").stat().st_size >= 0.9 * (folder / "m.onnx").stat().st_size
+    assert read < 4.5, "the proof reads two files; modules count, too"
+    assert written < 1.6, "the file in its new order"
 
 
 @LINUX

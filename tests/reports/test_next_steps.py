@@ -1,6 +1,7 @@
 """What could be done next: ranked, with numbers that hold against definitions written out here."""
 
 import random
+import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -23,6 +24,7 @@ from downset.reports.next_steps import (
 )
 from downset.reports.pipeline_documents import served_document
 from downset.reports.pipeline_sentences import SLOWER, one_device_line, period_claim, space_line
+from downset.reports.plan_documents import arena_document
 from downset.reports.time_steps import pipeline_next_steps, served_next_steps
 from downset.results.fit import Figure, Measured, RamVerdict
 from downset.results.next_step import NextStep
@@ -337,3 +339,17 @@ def test_a_gap_that_is_only_rounding_is_not_named():
     assert not _leaves_room(0.00125 * (1 - 2e-7), 0.00125) and not _leaves_room(0.00125, 0.00125)
     assert not _leaves_room(1.23412, 1.23414)  # both are 1.234 s
     assert _leaves_room(0.00124, 0.00125)
+
+
+def test_the_document_of_many_records_holds_little_for_each():
+    """What JSON alone has is made for JSON; live bytes are swept once."""
+    count = 20_000
+    records = [ds.Record(str(index), index, index + 2, 64) for index in range(count)]
+    arena = ds.plan_arena(records)
+    tracemalloc.start()
+    document = arena_document(arena)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 20 * count
+    assert peak < 200 * count
+    assert json_of(document)["offsets"][7] == {"id": "7", "offset": arena.offsets[7]}

@@ -1,7 +1,8 @@
 """Forms of a network whose weights ONNX Runtime maps: made, put into a planned order, and compared with the original.
 
 One form is ONNX Runtime's own optimisation of the original for this processor; others are those of files with few bytes
-in use, as they are. Each exists with the weights that kernels packed, and without.
+in use, as they are. Each exists with the weights that kernels packed, and without; both read one file with weights, which
+is written once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
 from downset.fitting.job import Job
-from downset.formats.onnx.mapped import has_packed
+from downset.formats.onnx.mapped import has_packed, leave_packed
 from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.joint.order_and_arena import plan_together
@@ -74,14 +75,12 @@ def forms_of(job: Job, sources: Sequence[Candidate]) -> Iterator[MadeForm]:
 
 def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
     packed_path = job.scratch / f"mapped_{source.path.stem}_{level}_packed.onnx"
-    make_form(source.path, packed_path, level, packed=True)
+    make_form(source.path, packed_path, level)
     plan = _ordered(job, packed_path) if level == "all" else source.plan
     paths = {True: packed_path}
     if has_packed(packed_path):
         paths[False] = job.scratch / f"mapped_{source.path.stem}_{level}.onnx"
-        make_form(source.path, paths[False], level, packed=False)
-        if level == "all" and plan is not None:
-            reorder(paths[False], _outputs_of(plan))
+        leave_packed(packed_path, paths[False])
     for packed, path in paths.items():
         settings = MAPPED[:2] if packed else MAPPED[2:]
         yield MadeForm(path, source, level, settings, bound_to(path), plan)

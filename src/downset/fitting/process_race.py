@@ -16,6 +16,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import MadeForm
 from downset.formats.onnx.data_files import stored_bytes
+from downset.formats.onnx.mapped import mapped_bytes
 from downset.messages import Message
 from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessGrowth, ProcessRow, middle_growth
@@ -67,11 +68,14 @@ class Attempt:
     def peak_bytes(self) -> int:
         return self.growth.peak_bytes
 
+    @property
+    def disk_bytes(self) -> int:
+        """The bytes of what is written where this ships."""
+        return mapped_bytes(self.file.path) if self.file.mapped else stored_bytes(self.file.path)
+
     def row(self) -> ProcessRow:
         assert self.file.settings is not None
-        return ProcessRow(
-            self.file.name, self.file.settings, self.growth, stored_bytes(self.file.path), by_hand=self.by_hand
-        )
+        return ProcessRow(self.file.name, self.file.settings, self.growth, self.disk_bytes, by_hand=self.by_hand)
 
 
 def measured_once(job: Job, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
@@ -120,7 +124,7 @@ class Race:
         """Measure attempts once, the first ones as far as their share of time goes; the form of the least memory that
         is fast enough also with the other ways in which an arena may take regions."""
         most = int(max(_RUNS_S, _RUNS_SHARE * min(self._job.options.time_limit_s, 60.0)) / self._each_s)
-        tried = [one for one in tried if self._policy.keeps_size(self._original_bytes, stored_bytes(one.file.path))]
+        tried = [one for one in tried if self._policy.keeps_size(self._original_bytes, one.disk_bytes)]
         if len(tried) > most:
             left_out = counted(len(tried) - most, "candidate")
             self._job.notes.add(f"{left_out} were not opened in processes, for want of time")
@@ -271,7 +275,7 @@ def _least(tried: Sequence[Attempt]) -> Attempt:
     alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + _ALIKE * lowest]
     quickest = min(one.growth.cpu_s for one in alike)
     quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
-    return min(quick, key=lambda one: (stored_bytes(one.file.path), one.growth.peak_bytes))
+    return min(quick, key=lambda one: (one.disk_bytes, one.growth.peak_bytes))
 
 
 def _ratio(one: Attempt, default: Attempt) -> float:

@@ -20,7 +20,7 @@ def breadths(records: Sequence[Record]) -> list[tuple[int, int]]:
 
 def breadth_bound(records: Sequence[Record]) -> int:
     """The most bytes live at one step: no placement in one arena needs less (memory-management paper, section 5.1)."""
-    return max(live_pieces(records).breadths()[1], default=0)
+    return live_pieces(records).padded_breadth(1)  # in multiples of one byte nothing stays unused
 
 
 def offsets_bound(records: Sequence[Record]) -> int:

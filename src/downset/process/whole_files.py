@@ -20,6 +20,7 @@ __all__ = [
     "check_folder",
     "check_output",
     "copy_whole",
+    "link_whole",
     "make_private_folder",
     "part_beside",
     "settle_on_disk",
@@ -127,6 +128,20 @@ def copy_whole(original: Path, path: Path) -> None:
     """Replace `path` by a copy of `original` in one step. Raises UsageError like `write_whole`."""
     check_output(path)
     _place(path, lambda beside: shutil.copyfile(original, beside))
+
+
+def link_whole(original: Path, path: Path, *, source: Path | None = None) -> None:
+    """Make `path` another name of `original`, which nobody changes any more; a copy, where its folder is on another
+    file system or has no hard links. In one step. Raises UsageError like `write_whole`."""
+
+    def write(beside: Path) -> None:
+        try:
+            os.link(original, beside)
+        except OSError:
+            shutil.copyfile(original, beside)
+
+    check_output(path, source=source)
+    _place(path, write)
 
 
 _UNREAD_S = 10.0

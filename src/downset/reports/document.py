@@ -198,7 +198,7 @@ class Section:
 class Document:
     """`figures`: the most important ones, below the verdict. `foot`: figures for which the others hold: model, target,
     options and versions, which a terminal does not show. `data`: values by key that only JSON has, or that people see
-    in sentences."""
+    in sentences; a function gives one that has a part for each of many records, and is called for JSON alone."""
 
     title: str
     subtitle: str

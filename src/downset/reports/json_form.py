@@ -29,7 +29,7 @@ def json_of(document: Document) -> dict[str, Any]:
 
 def _keyed(document: Document) -> Iterator[tuple[str, Any]]:
     yield from ((figure.key, figure.value) for figure in (*document.foot, *document.figures) if figure.key)
-    yield from document.data.items()
+    yield from ((key, value() if callable(value) else value) for key, value in document.data.items())
     for part in document.parts:
         if isinstance(part, Table):
             yield from part.values()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from downset.graph.core import Graph
 from downset.graph.edit import WORKSPACE
-from downset.memory.bounds import breadths
+from downset.memory.bounds import breadth_bound
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel
-from downset.memory.records import Record
+from downset.memory.records import Record, live_pieces
 from downset.messages import Call, Message, Part, Setting, joined
 from downset.reports.more_search import search_setting
 from downset.results.next_step import NextStep
@@ -91,7 +91,7 @@ def arena_next_steps(arena: Arena, capacity_bytes: int | None = None) -> list[Ne
 
 def objects_next_steps(shared: SharedObjects) -> list[NextStep]:
     """Steps after sharing objects: more search, or offsets in one arena, which can need less."""
-    live = max(_live(shared.records).values(), default=0)
+    live = breadth_bound(shared.records)
     steps = _more_placing(shared.evidence, None)
     if live < shared.total_bytes:
         gained = shared.total_bytes - live
@@ -173,25 +173,30 @@ def smaller_tensors(
     return wishes
 
 
-def _live(records: Sequence[Record], halved: Record | None = None) -> dict[int, int]:
-    """The live bytes of records from each step on at which they change, with one record halved."""
-    return dict(
-        breadths([replace(one, nbytes=one.nbytes - one.nbytes // 2) if one is halved else one for one in records])
-    )
+def _most_with_halved(record: Record, changes: Sequence[int], live: Sequence[int]) -> int:
+    """The most live bytes with one record halved. `changes`: the steps at which the live bytes change, the record's
+    starts and stops among them; `live`: those bytes from each on."""
+    most, place = 0, 0
+    for start, stop in record.active():
+        first, last = bisect_left(changes, start), bisect_left(changes, stop)
+        most = max(most, max(live[place:first], default=0), max(live[first:last]) - record.nbytes // 2)
+        place = last
+    return max(most, max(live[place:], default=0))
 
 
 def _smaller_records(records: Sequence[Record], arena_bytes: int) -> list[NextStep]:
     """Records at the step of the most live bytes, with the bytes that every placement gains if one is halved. Empty
-    unless the arena is as small as the live bytes: otherwise a better placement might gain more."""
-    live = _live(records)
-    peak = max(live.values(), default=0)
+    unless the arena is as small as the live bytes: otherwise a better placement might gain more. There may be a million
+    records: they are swept once."""
+    changes, live = live_pieces(records).breadths()
+    peak = max(live, default=0)
     if peak != arena_bytes or not live:
         return []
-    step = max(live, key=live.__getitem__)
+    step = changes[live.index(peak)]
     there = [record for record in records if any(start <= step < stop for start, stop in record.active())]
     steps = []
     for record in sorted(there, key=lambda one: -one.nbytes)[:_LARGEST]:
-        left = max(_live(records, record).values())
+        left = _most_with_halved(record, changes, live)
         if left < peak:
             steps.append(
                 NextStep(

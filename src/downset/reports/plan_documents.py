@@ -240,7 +240,10 @@ def arena_document(arena: Arena, *, capacity_bytes: int | None = None, title: st
         Section("Memory", (Picture(draw), *([Facts((unfilled,))] if unfilled else []))),
         Section("What could be done next", (Steps(tuple(arena_next_steps(arena, capacity_bytes))),)),
     )
-    offsets = [{"id": one.id, "offset": offset} for one, offset in zip(arena.records, arena.offsets, strict=True)]
+
+    def offsets() -> list[dict[str, Any]]:
+        return [{"id": one.id, "offset": offset} for one, offset in zip(arena.records, arena.offsets, strict=True)]
+
     return Document(
         printable(title),
         f"offsets for {counted(len(arena.records), 'record')}",
@@ -277,7 +280,10 @@ def objects_document(
         Section("Objects", (Picture(draw), Facts((f"objects of {sizes}{more} B",)))),
         Section("What could be done next", (Steps(tuple(objects_next_steps(shared))),)),
     )
-    holders = [{"id": one.id, "object": holder} for one, holder in zip(shared.records, shared.object_of, strict=True)]
+
+    def holders() -> list[dict[str, Any]]:
+        return [{"id": one.id, "object": holder} for one, holder in zip(shared.records, shared.object_of, strict=True)]
+
     return Document(
         printable(title),
         f"objects for {counted(len(shared.records), 'record')}",

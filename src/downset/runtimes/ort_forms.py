@@ -21,7 +21,7 @@ from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.mapped import has_packed, write_mapped
+from downset.formats.onnx.mapped import align, has_packed
 from downset.formats.onnx.skeleton import save
 from downset.process.isolation import isolated
 from downset.results.processes import ProcessorBound
@@ -55,18 +55,17 @@ _LAYOUTS = "com.microsoft.nchwc"
 """The domain of operators whose blocks have the width of the processor's registers."""
 
 
-def make_form(path: Path, output: Path, level: Level, *, packed: bool) -> None:
-    """Write `path` as ONNX Runtime optimises it at this level, with its weights in one file next to `output`, aligned;
-    with `packed` also the weights that kernels packed. Inputs and outputs are declared as `path` declares them. Raises
-    UnsupportedError where ONNX Runtime refuses the file."""
+def make_form(path: Path, output: Path, level: Level) -> None:
+    """Write `path` as ONNX Runtime optimises it at this level, with its weights and those that kernels packed in one
+    file next to `output`, aligned. Inputs and outputs are declared as `path` declares them. Raises UnsupportedError
+    where ONNX Runtime refuses the file."""
     with tempfile.TemporaryDirectory(prefix="downset-", dir=output.parent) as folder:
         whole = Path(folder) / output.name
         config = {
             "session.optimized_model_external_initializers_file_name": f"{output.name}.saved",
             "session.optimized_model_external_initializers_min_size_in_bytes": str(_LEAST_BYTES),
+            "session.save_external_prepacked_constant_initializers": "1",
         }
-        if packed:
-            config["session.save_external_prepacked_constant_initializers"] = "1"
         options = {**DEFAULT.options, "graph_optimization_level": f"GraphOptimizationLevel.{_LEVELS[level]}"}
         settings = plain_settings(SessionSettings(level, options, config))
         isolated(_WORKER, "optimise_here", {"path": str(path), "output": str(whole), "settings": settings})
@@ -77,7 +76,7 @@ def make_form(path: Path, output: Path, level: Level, *, packed: bool) -> None:
         _declare(model.graph, original.graph)
         if level == "none":
             _follow(model.graph, [next(filter(None, node.output), "") for node in original.graph.node])
-        write_mapped(whole, model, output)
+        align(whole, model, output)
 
 
 def _declare(graph: Any, original: Any) -> None:
@@ -90,14 +89,10 @@ def _declare(graph: Any, original: Any) -> None:
 
 
 def reorder(path: Path, outputs: Sequence[str]) -> None:
-    """Put the nodes of the file into another order, each named by its first output."""
-    with tempfile.TemporaryDirectory(prefix="downset-", dir=path.parent) as folder:
-        model = read_skeleton(path)
-        _follow(model.graph, outputs)
-        written = Path(folder) / path.name
-        write_mapped(path, model, written)
-        for file in Path(folder).iterdir():
-            file.replace(path.parent / file.name)
+    """Put the nodes of the file into another order, each named by its first output. Weights beside it stay there."""
+    model = read_skeleton(path)
+    _follow(model.graph, outputs)
+    save(model, path)
 
 
 def _follow(graph: Any, outputs: Sequence[str]) -> None:

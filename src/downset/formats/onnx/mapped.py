@@ -1,14 +1,14 @@
 """Weights of an `.onnx` file in one file beside it, laid out so that ONNX Runtime can map them: it uses the pages of
 the file where they are, and reads none before a kernel does.
 
-ONNX Runtime writes such a file without gaps, packed weights included, and then crashes where a kernel reads packed
-weights at an address that is not aligned.
+ONNX Runtime writes small weights without gaps, and crashes where a kernel reads packed weights at an address that is
+not aligned. So what lies at such an address is copied behind the end (`align`), and nothing else: most bytes of a large
+model are written once, by ONNX Runtime, and where nothing was copied that very file ships.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from downset.errors import LoadError
 from downset.formats.onnx.bodies import tensors_of
 from downset.formats.onnx.data_files import external_path
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.skeleton import streamed
+from downset.formats.onnx.skeleton import save, streamed
 from downset.process.file_ranges import FileRange, file_state
-from downset.process.whole_files import write_whole
+from downset.process.whole_files import link_whole, write_whole
 
-__all__ = ["data_name", "has_packed", "write_mapped"]
+__all__ = ["align", "data_name", "has_packed", "leave_packed", "mapped_bytes", "write_mapped"]
 
 _PACKED = "prepacked_"
 """How the entries begin that name packed weights: `KEY|offset;length;checksum|...`."""
@@ -28,13 +28,8 @@ _ALIGNED, _PAGE = 64, 4096
 _LARGE = 4 * _PAGE
 """Bytes from which a blob begins a page: smaller ones share pages, since each gap is up to a page."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Blob:
-    """Bytes of a file that begin at `start` in the new file."""
-
-    content: FileRange
-    start: int
+Blob = tuple[str, int, int]
+"""The file that holds the bytes, as the model names it; the first of them, and their number."""
 
 
 def data_name(output: Path) -> str:
@@ -44,25 +39,71 @@ def data_name(output: Path) -> str:
 
 def has_packed(path: Path) -> bool:
     """Whether a file names packed weights."""
-    return any(entry.key.startswith(_PACKED) for tensor in _external(read_skeleton(path)) for entry in tensor)
+    return any(_is_packed(entry) for tensor in _external(read_skeleton(path)) for entry in tensor)
+
+
+def align(path: Path, model: Any, output: Path) -> None:
+    """Write `model`, a changed skeleton of the file at `path`, to `output`, and let the largest file with its weights
+    be `data_name` next to `output`: weights in it stay where they are, and those at an address that is not aligned, or
+    in other files, are copied behind its end. For files that no other process reads. Raises LoadError where the place
+    of weights is not valid, and OSError."""
+    blobs = _blobs(path, model)
+    files = {name: external_path(path, name) for name, *_ in blobs}
+    if not blobs:
+        save(model, output)
+        return
+    main = max(files, key=lambda name: files[name].stat().st_size)
+    data, end = output.with_name(data_name(output)), files[main].stat().st_size
+    places = {blob: blob[1] for blob in blobs if blob[0] == main and blob[1] % _step(blob) == 0}
+    moved = [blob for blob in blobs if blob not in places]
+    with files[main].open("ab") as file:
+        for blob in moved:
+            places[blob] = -(-end // _step(blob)) * _step(blob)
+            file.write(b"\0" * (places[blob] - end))
+            file.flush()  # this very file may be read
+            file.writelines(_ranges(path, [blob])[blob].pieces())
+            end = places[blob] + blob[2]
+    _rename(path, model, places, data.name)
+    files[main].replace(data)
+    save(model, output)
+
+
+def leave_packed(path: Path, output: Path) -> None:
+    """Write the model at `path` to `output`, in the same folder, without the packed weights that it names. Both read
+    one file with weights."""
+    model = read_skeleton(path)
+    for tensor in _external(model):
+        kept = [(entry.key, entry.value) for entry in tensor if not _is_packed(entry)]
+        del tensor[:]
+        for key, value in kept:
+            tensor.add(key=key, value=value)
+    save(model, output)
+
+
+def mapped_bytes(path: Path) -> int:
+    """The bytes that `write_mapped` writes for the model at `path`, with the file beside it."""
+    places = _layout(_blobs(path, read_skeleton(path)))
+    return path.stat().st_size + max((start + blob[2] for blob, start in places.items()), default=0)
 
 
 def write_mapped(path: Path, model: Any, output: Path) -> None:
     """Write `model`, a changed skeleton of the file at `path`, to `output`, and its weights that lie in other files
-    into the file `data_name` next to `output`, aligned. Both are written whole or not at all, the weights first. Raises
-    LoadError where the place of weights is not valid, and what `write_whole` raises."""
-    blobs: dict[tuple[str, int, int], _Blob] = {}
-    tensors = _external(model)
-    # Weights whose packed form is used are never read: they lie behind all others.
-    for tensor in sorted(tensors, key=lambda tensor: any(entry.key.startswith(_PACKED) for entry in tensor)):
-        _place(path, tensor, blobs, packed=True)
-    for tensor in tensors:
-        _place(path, tensor, blobs, packed=False)
-    for tensor in tensors:
-        _rename(tensor, blobs, data_name(output))
-    if blobs:
-        write_whole(output.with_name(data_name(output)), _content(list(blobs.values())), source=path)
+    into the file `data_name` next to `output`, aligned and without what the model does not name: the file itself under
+    another name, where it is laid out so. Both are written whole or not at all, the weights first. Raises LoadError
+    where the place of weights is not valid, and what `write_whole` raises."""
+    blobs = _blobs(path, model)
+    places, ranges = _layout(blobs), _ranges(path, blobs)
+    data = output.with_name(data_name(output))
+    if blobs and _is_laid_out(places, ranges):
+        link_whole(Path(ranges[blobs[0]].path), data, source=path)
+    elif blobs:
+        write_whole(data, _content([(places[blob], ranges[blob]) for blob in places]), source=path)
+    _rename(path, model, places, data.name)
     write_whole(output, streamed(model), source=path)
+
+
+def _is_packed(entry: Any) -> bool:
+    return bool(entry.key.startswith(_PACKED))
 
 
 def _external(model: Any) -> list[Any]:
@@ -70,60 +111,91 @@ def _external(model: Any) -> list[Any]:
     return [tensor.external_data for tensor in tensors_of(model) if tensor.data_location == tensor.EXTERNAL]
 
 
-def _entries(tensor: Any) -> dict[str, str]:
-    return {entry.key: entry.value for entry in tensor}
+def _plain(path: Path, entries: Any) -> Blob:
+    """The weights of a tensor as they are."""
+    named = {entry.key: entry.value for entry in entries}
+    location, start = named.get("location", ""), int(named.get("offset", 0))
+    nbytes = named.get("length") or external_path(path, location).stat().st_size - start
+    return location, start, int(nbytes)
 
 
-def _place(path: Path, tensor: Any, blobs: dict[tuple[str, int, int], _Blob], *, packed: bool) -> None:
-    """Give the packed weights of a tensor, or those as they are, a place behind the others."""
-    entries = _entries(tensor)
-    file = external_path(path, entries.get("location", ""))
-    size = file.stat().st_size
-    plain = (int(entries.get("offset", 0)), int(entries.get("length", size)))
-    is_used = not any(key.startswith(_PACKED) for key in entries)
-    wanted = [place for key, value in entries.items() if key.startswith(_PACKED) for place in _packed(value)]
-    for start, nbytes in [*wanted, *([plain] if is_used else [])] if packed else [plain]:
-        key = (entries["location"], start, nbytes)
-        if start < 0 or nbytes < 0 or start + nbytes > size:
-            raise LoadError(f"{path}: weights end outside {file.name}, which has {size} bytes")
-        if key in blobs:
-            continue
-        last = next(reversed(blobs.values()), None)
-        end = 0 if last is None else last.start + last.content.nbytes
-        step = _PAGE if nbytes >= _LARGE else _ALIGNED
-        blobs[key] = _Blob(FileRange(str(file), start, nbytes, file_state(file.stat())), -(-end // step) * step)
+def _packed(location: str, value: str) -> Iterator[Blob]:
+    """The buffers that an entry names."""
+    for one in value.split("|")[1:]:
+        start, nbytes, *_ = one.split(";")
+        yield location, int(start), int(nbytes)
 
 
-def _packed(value: str) -> list[tuple[int, int]]:
-    """(offset, bytes) of each of the buffers that an entry names."""
-    return [(int(start), int(nbytes)) for start, nbytes, *_ in (one.split(";") for one in value.split("|")[1:])]
+def _blobs(path: Path, model: Any) -> list[Blob]:
+    """Find the places that a model names beside it, each once. Weights whose packed form is used are never read: they
+    lie behind all others. Raises LoadError where one ends outside its file."""
+    used: list[Blob] = []
+    unread: list[Blob] = []
+    for tensor in _external(model):
+        plain = _plain(path, tensor)
+        packed = [blob for entry in tensor if _is_packed(entry) for blob in _packed(plain[0], entry.value)]
+        used += packed
+        (unread if packed else used).append(plain)
+    blobs = [*dict.fromkeys([*used, *unread])]
+    sizes = {name: external_path(path, name).stat().st_size for name in {blob[0] for blob in blobs}}
+    for name, start, nbytes in blobs:
+        if start < 0 or nbytes < 0 or start + nbytes > sizes[name]:
+            raise LoadError(f"{path}: weights end outside {name}, which has {sizes[name]} bytes")
+    return blobs
 
 
-def _rename(tensor: Any, blobs: dict[tuple[str, int, int], _Blob], location: str) -> None:
-    """Write the new places into the entries of a tensor."""
-    entries = _entries(tensor)
-    old = entries["location"]
-    size = next(blob.content.state[1] for key, blob in blobs.items() if key[0] == old)
-    for entry in tensor:
-        if entry.key.startswith(_PACKED):
-            key, *buffers = entry.value.split("|")
-            moved = []
-            for buffer in buffers:
-                start, nbytes, *rest = buffer.split(";")
-                moved.append(";".join([str(blobs[old, int(start), int(nbytes)].start), nbytes, *rest]))
-            entry.value = "|".join([key, *moved])
-    place = (old, int(entries.get("offset", 0)), int(entries.get("length", size)))
-    plain = {"location": location, "offset": str(blobs[place].start), "length": str(place[2])}
-    kept = [(entry.key, entry.value) for entry in tensor if entry.key not in (*plain, "checksum")]
-    del tensor[:]
-    for key, value in [*plain.items(), *kept]:
-        tensor.add(key=key, value=value)
+def _step(blob: Blob) -> int:
+    return _PAGE if blob[2] >= _LARGE else _ALIGNED
 
 
-def _content(blobs: Sequence[_Blob]) -> Iterator[bytes]:
+def _layout(blobs: Sequence[Blob]) -> dict[Blob, int]:
+    """Where each begins in a file that holds them alone, in the order in which they lie."""
+    places, end = dict[Blob, int](), 0
+    for blob in sorted(blobs):
+        places[blob] = -(-end // _step(blob)) * _step(blob)
+        end = places[blob] + blob[2]
+    return places
+
+
+def _ranges(path: Path, blobs: Sequence[Blob]) -> dict[Blob, FileRange]:
+    files = {name: external_path(path, name) for name in {blob[0] for blob in blobs}}
+    states = {name: file_state(file.stat()) for name, file in files.items()}
+    return {blob: FileRange(str(files[blob[0]]), *blob[1:], states[blob[0]]) for blob in blobs}
+
+
+def _is_laid_out(places: Mapping[Blob, int], ranges: Mapping[Blob, FileRange]) -> bool:
+    """Whether one file holds all of them at their new places, and nothing behind them."""
+    ends = {(each.path, each.state[1]) for each in ranges.values()}
+    end = max(start + blob[2] for blob, start in places.items())
+    return (
+        len(ends) == 1
+        and {size for _, size in ends} == {end}
+        and all(blob[1] == start for blob, start in places.items())
+    )
+
+
+def _rename(path: Path, model: Any, places: Mapping[Blob, int], location: str) -> None:
+    """Write the new places into the entries of a model's tensors. `places` has each of them."""
+    for tensor in _external(model):
+        plain = _plain(path, tensor)
+        for entry in tensor:
+            if _is_packed(entry):
+                key, *buffers = entry.value.split("|")
+                moved = []
+                for blob, buffer in zip(_packed(plain[0], entry.value), buffers, strict=True):
+                    moved.append(";".join([str(places[blob]), *buffer.split(";")[1:]]))
+                entry.value = "|".join([key, *moved])
+        place = {"location": location, "offset": str(places[plain]), "length": str(plain[2])}
+        kept = [(entry.key, entry.value) for entry in tensor if entry.key not in (*place, "checksum")]
+        del tensor[:]
+        for key, value in [*place.items(), *kept]:
+            tensor.add(key=key, value=value)
+
+
+def _content(placed: Sequence[tuple[int, FileRange]]) -> Iterator[bytes]:
     """The new file, with zeros in its gaps."""
     end = 0
-    for blob in blobs:
-        yield b"\0" * (blob.start - end)
-        yield from blob.content.pieces()
-        end = blob.start + blob.content.nbytes
+    for start, content in placed:
+        yield b"\0" * (start - end)
+        yield from content.pieces()
+        end = start + content.nbytes
