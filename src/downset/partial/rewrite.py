@@ -12,8 +12,9 @@ from downset.graph.edit import Edit
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.parts import along
 from downset.graph.row_form import RowForm
+from downset.partial.pieces import StripStep
 from downset.partial.segments import computed_whole, computing, find_segment
-from downset.partial.strip_program import StripProgram, StripStep, strip_program
+from downset.partial.strip_program import StripProgram, strip_program
 from downset.rewrites.strips import StripOps
 
 __all__ = ["InStrips", "in_strips", "reordered"]
