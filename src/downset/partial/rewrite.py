@@ -127,9 +127,7 @@ def _cut(strip: StripOps, program: Program, step: StripStep, place: dict[int, in
         place[result] = cropped
 
 
-def _joined(  # noqa: PLR0913
-    edit: Edit, form: RowForm, program: Program, step: StripStep, place: dict[int, int], name: str
-) -> Op:
+def _joined(edit: Edit, form: RowForm, program: Program, step: StripStep, place: dict[int, int], name: str) -> Op:
     (result,) = step.writes
     tensor, rows = program.pieces[result]
     meta = edit.graph.tensors[tensor]

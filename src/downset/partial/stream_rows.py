@@ -13,16 +13,16 @@ Deviations: an operator that reads all rows, or constants with rows, has no shif
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
 
-from downset.errors import UnsupportedError, UsageError
+from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph, dtype_bits
 from downset.graph.cost import row_form
-from downset.graph.halos import broadcast_axis, window
+from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
-from downset.graph.row_axes import rows_spread_from, spatial_axis
+from downset.graph.row_axes import rows_spread_from
 from downset.graph.row_form import Interval, RowForm
 from downset.partial.pieces import rows_read
 from downset.rewrites.tflite_form import writable_rows
