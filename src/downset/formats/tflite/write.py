@@ -13,8 +13,10 @@ import numpy as np
 from downset.errors import UnsupportedError, UsageError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
+from downset.formats.tflite.write_states import write_states
 from downset.graph.core import Graph
 from downset.process.whole_files import write_whole
+from downset.results.streams import STREAM_KEY, StreamRecord
 
 __all__ = ["export_tflite"]
 
@@ -28,14 +30,17 @@ def export_tflite(
     *,
     offsets: Mapping[int, int] | None = None,
     kernels: str = "",
+    record: StreamRecord | None = None,
 ) -> None:
     """Write the file the graph was loaded from with its operators in the order `steps`.
 
     With `offsets` (graph tensor -> byte offset in the arena) the file carries TFLite Micro's OfflineMemoryAllocation
     metadata: int32 [version 1, subgraph 0, n, offset...], where n counts the tensors of all subgraphs and -1 leaves a
     tensor to the runtime. `kernels`: the library for which the offsets are right, where results may overlap inputs; the
-    file names it (metadata `downset.kernels`). Metadata of an earlier plan is replaced. Raises UnsupportedError for a
-    graph that is not from a .tflite file or cannot be stated in one, and UsageError where the file cannot be written.
+    file names it (metadata `downset.kernels`). `record`: that of a stream, whose inputs and outputs are the graph's; in
+    the form "variables" its states become resource variables that are zero at first. Metadata of an earlier plan is
+    replaced. Raises UnsupportedError for a graph that is not from a .tflite file or cannot be stated in one, and
+    UsageError where the file cannot be written.
     """
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
@@ -51,6 +56,9 @@ def export_tflite(
 
         place = write_rewritten(file, graph, steps)
         _certify(file, graph)
+        if record is not None:
+            write_states(file, graph, record, place)
+            _append_metadata(file, STREAM_KEY, record.to_json().encode())
     else:
         positions = [graph.source.op_index[operator] for operator in steps]
         if sorted(positions) != list(range(len(main.operators))):

@@ -21,7 +21,7 @@ from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.halos import same_pads, window
 
-__all__ = ["write_rewritten"]
+__all__ = ["operator_code", "write_rewritten"]
 
 _CODES = {name: code for code, name in DTYPES.items()}
 _ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
@@ -164,7 +164,7 @@ def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
         raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
     name, options = NEW[op.kind] if op.kind != "Pad" or len(op.inputs) < 3 else ("PADV2", "PadV2Options")
     entry = file.schema.OperatorT()
-    entry.opcodeIndex = _opcode(file, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
+    entry.opcodeIndex = operator_code(file, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
     entry.builtinOptionsType = getattr(file.schema.BuiltinOptions, options)
     entry.builtinOptions = getattr(file.schema, f"{options}T")()
     if op.kind == "Concat":
@@ -172,7 +172,8 @@ def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
     return entry
 
 
-def _opcode(file: Flatbuffer, name: str, version: int) -> int:
+def operator_code(file: Flatbuffer, name: str, version: int = 1) -> int:
+    """The index of a builtin operator, of this version or a later one, among those of the file; added if need be."""
     codes, number = file.model.operatorCodes, getattr(file.schema.BuiltinOperator, name)
     for index, code in enumerate(codes):
         if max(code.builtinCode, code.deprecatedBuiltinCode) == number and code.version >= version:
