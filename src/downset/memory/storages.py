@@ -149,7 +149,8 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
             if tensor in storage_map.outputs and not model.outputs_counted:
                 continue
             if tensor in state_of:
-                storage_map.lay(tensor, *storage_map.storages_of[state_of[tensor]], 0)
+                (storage,) = storage_map.storages_of[state_of[tensor]]
+                storage_map.lay(tensor, storage, 0)
                 continue
             if position == 0 and _is_view(graph, model, op, storage_map):
                 source = op.inputs[0]

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from downset.errors import UnsupportedError
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.formats.tflite.read import load_tflite
 from downset.formats.tflite.side_effects import Variable, variable_name
@@ -27,7 +28,7 @@ from downset.formats.tflite.stored_states import STATES_KEY, StoredState, packed
 from downset.formats.tflite.write_rewritten import drop_weights
 from downset.process.whole_files import write_whole
 
-__all__ = ["InPlaceForm", "write_in_place"]
+__all__ = ["InPlaceForm", "write_in_place", "write_with_values"]
 
 _READ, _ASSIGN, _HANDLE, _ONCE = "READ_VARIABLE", "ASSIGN_VARIABLE", "VAR_HANDLE", "CALL_ONCE"
 _PREFIX = "state/"
@@ -71,6 +72,20 @@ def write_in_place(path: str | os.PathLike[str], output: str | os.PathLike[str])
     if moved:
         write_whole(output, file.packed(), source=Path(path))
     return InPlaceForm(states, kept)
+
+
+def write_with_values(path: str | os.PathLike[str], output: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Write the file with the values that it assigns to these variables as further outputs, in this sequence. Raises
+    UnsupportedError where it does not assign each of them once."""
+    file = read_flatbuffer(path)
+    network = _Network(file, load_tflite(path).predecessors())
+    values = {uses.name: [value for _, value in uses.assigns] for uses in network.variables().values()}
+    lost = next((name for name in names if len(values.get(name, ())) != 1), None)
+    if lost is not None:
+        raise UnsupportedError(f"{path} does not assign a variable {lost!r} once")
+    main = network.main
+    main.outputs = np.asarray([*_listed(main.outputs), *(values[name][0] for name in names)], np.int32)
+    write_whole(output, file.packed(), source=Path(path))
 
 
 @dataclass(slots=True)
@@ -202,11 +217,10 @@ class _Network:
             (_, first), *others = uses.reads
             value, called = uses.assigns[0][1], uses.name.removeprefix(_PREFIX)
             stands_for |= {result: first for _, result in others}
-            stored = StoredState(
-                called, _new(f"{_PREFIX}{called}", names), _new(f"next/{called}", names), _pattern(uses.initial or b"")
-            )
+            ends = _new(f"{_PREFIX}{called}", names), _new(f"next/{called}", names)
+            stored = StoredState(uses.name, *ends, _pattern(uses.initial or b""))
             main.tensors[first].name, main.tensors[value].name = stored.input.encode(), stored.output.encode()
-            self._add_ends(first, value, stored)
+            self._add_ends(first, value)
             states.append(stored)
         gone = {place for uses in moved.values() for place, _ in (*uses.reads, *uses.assigns)}
         main.operators = [main.operators[place] for place in order if place not in gone]
@@ -218,16 +232,11 @@ class _Network:
         self._state(states)
         return tuple(states)
 
-    def _add_ends(self, first: int, value: int, stored: StoredState) -> None:
-        main, schema = self.main, self.file.schema
+    def _add_ends(self, first: int, value: int) -> None:
+        """Add them to what the caller gives and gets. Signatures stay: TFLite Micro does not read them."""
+        main = self.main
         main.inputs = np.asarray([*_listed(main.inputs), first], np.int32)
         main.outputs = np.asarray([*_listed(main.outputs), value], np.int32)
-        for signature in self.file.model.signatureDefs or ():
-            if signature.subgraphIndex == 0:
-                for key, name, tensor in (("inputs", stored.input, first), ("outputs", stored.output, value)):
-                    entry = schema.TensorMapT()
-                    entry.name, entry.tensorIndex = name.encode(), tensor
-                    setattr(signature, key, [*(getattr(signature, key) or ()), entry])
 
     def _drop_handles(self, moved: Mapping[Variable, _Uses]) -> None:
         """Remove what the moved variables alone needed: their handles, their initialisation, and a CALL_ONCE that has
