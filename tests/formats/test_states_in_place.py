@@ -82,7 +82,8 @@ def moved_apart(states, offsets, names):
 
 
 def without_offset(states, offsets, names):
-    offsets[names.index(states[0]["input"])] = -1
+    for key in ("input", "output"):
+        offsets[names.index(states[0][key])] = -1
 
 
 def overwritten(states, offsets, names):

@@ -83,7 +83,8 @@ def proof_line(comparison: Comparison) -> str:
     if proof.states:
         same += (
             f", by induction over its calls: {counted(proof.states, 'state')} in place, for TFLite Micro alone; the "
-            "proof assumes that they begin with their initial bytes, and that nothing else writes to the arena between calls"
+            "proof assumes that they begin with their initial bytes, and that nothing else writes to the arena between "
+            "calls"
         )
     return same
 
