@@ -7,9 +7,9 @@ from ai_edge_litert import schema_py_generated as schema
 
 from tests.tflite_net import TfliteNet
 
-MOVABLE = ("ring", "two readers", "decaying sum")
+MOVABLE = ("ring", "two readers", "decaying sum", "delay")
 """States that can stay in place: rows that a copy of the ring gives, also where several operators read the old state,
-and a sum that does not read it itself."""
+a sum that does not read it itself, and a row that is kept for one call."""
 STAYING = {
     "sum": "ADD reads it while it makes its next value",
     "read late": "it is read after it was assigned",
@@ -100,6 +100,9 @@ class Streaming:
             self.assign(handle, self.cut(ring, 1, rows))
             made_row = self.mean(ring, rows + 1)
             return self.sum(made_row, self.mean(old, rows), 1) if kind == "two readers" else made_row
+        if kind == "delay":
+            self.assign(handle, self.shift(x))
+            return self.sum(old, x, 1)
         if kind == "decaying sum":
             new = self.sum(self.shift(old), x, 1)
         elif kind == "swapped":  # the output of the old value needs the next one

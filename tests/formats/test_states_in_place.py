@@ -1,10 +1,12 @@
 """Streaming files with their variables moved in place: the same calls in TFLite Micro, by proof and by runs."""
 
+import copy
 import json
 import subprocess
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 
 import downset as ds
@@ -117,6 +119,39 @@ def test_tampering_is_rejected_by_the_proof(tmp_path, change):
         assert not prove(path, changed(placed, change)).proven
     except (InvalidPlan, ds.LoadError) as error:
         assert "state" in str(error) or "overlaps" in str(error)
+
+
+def read_late(operators, kinds):
+    """What is read is then the value of this call."""
+    operators.insert(kinds.index("ASSIGN_VARIABLE"), operators.pop(kinds.index("READ_VARIABLE")))
+
+
+def initialised_late(operators, kinds):
+    operators.append(operators.pop(kinds.index("CALL_ONCE")))
+
+
+def assigned_again(operators, kinds):
+    operators.append(copy.deepcopy(operators[kinds.index("ASSIGN_VARIABLE")]))
+
+
+def never_initialised(operators, kinds):
+    del operators[kinds.index("CALL_ONCE")]
+
+
+@pytest.mark.parametrize("change", [read_late, initialised_late, assigned_again, never_initialised])
+def test_variables_that_are_used_otherwise_are_not_proven(tmp_path, change):
+    """The file in place is right for the file from which it was made, and wrong for one with other uses."""
+    path, other = tmp_path / "m.tflite", tmp_path / "other.tflite"
+    streaming_network(path, 6, kinds=["delay"])
+    placed, _ = in_place(path, tmp_path)
+    assert prove(path, placed).proven
+    model = flatbuffer_utils.read_model(str(path))
+    names = {number: name for name, number in vars(schema.BuiltinOperator).items() if name[0] != "_"}
+    operators = model.subgraphs[0].operators
+    change(operators, [names[model.operatorCodes[one.opcodeIndex].builtinCode] for one in operators])
+    flatbuffer_utils.write_model(model, str(other))
+    proof = prove(other, placed)
+    assert not proof.proven and "variable" in proof.reason, proof.reason
 
 
 def test_other_networks_are_not_proven(tmp_path):
