@@ -9,7 +9,7 @@ the bytes of constants that are cut.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from downset.equivalence import identities, layers, rows, sums
@@ -28,7 +28,7 @@ from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
 
-__all__ = ["PartsOutcome", "check_parts", "without_main"]
+__all__ = ["PartsOutcome", "PartsProof", "check_parts", "without_main"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def check_parts(first: FileNetwork, second: FileNetwork, certificate: Certificat
     """Prove the certificate's statements about tensors of `second`."""
     try:
         extended = with_statistics(first, {part.of for part in certificate.parts.values()})
-        proof = _PartsProof(extended, second, certificate)
+        proof = PartsProof(extended, second, certificate)
         proof.summed = proof.first is not first
         proof.whole()
     except Unproven as reason:
@@ -54,7 +54,9 @@ def check_parts(first: FileNetwork, second: FileNetwork, certificate: Certificat
     return PartsOutcome("", not proof.summed and not proof.stacks.finite, proof.stacks.finite)
 
 
-class _PartsProof:
+class PartsProof:
+    """The proof of a certificate, operator by operator."""
+
     def __init__(self, first: FileNetwork, second: FileNetwork, certificate: Certificate) -> None:
         self.first, self.second = first, second
         self.parts, self.joined = certificate.parts, certificate.joined
@@ -75,19 +77,8 @@ class _PartsProof:
         self._same_world()
         self._other_bodies()
         self._inputs()
-        for index in second.bodies[0].nodes:
-            node = second.nodes[index]
-            try:
-                self._operator(index, node)
-            except Unproven as reason:
-                raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
-            except (IndexError, KeyError, TypeError, ValueError) as error:  # contradicting ranks and settings
-                raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
-        for one, other in zip(first.bodies[0].outputs, second.bodies[0].outputs, strict=True):
-            if self.claims.get(other) != self._all_of(one):
-                raise Unproven(f"the output {first.values[one].label!r} is not made as a whole")
-            if first.values[one].form != second.values[other].form:
-                raise Unproven(f"the output {first.values[one].label!r} has another type, shape or quantization")
+        self._operators()
+        self._outputs(second.bodies[0].outputs)
         named = [(name, value, second.named[name]) for name, value in first.named.items()]
         named += [(name, value, second.bodies[0].named[name]) for name, value in first.bodies[0].named.items()]
         for name, value, other in named:
@@ -98,12 +89,27 @@ class _PartsProof:
         if difference:
             raise Unproven(difference)
 
+    def _operators(self) -> None:
+        for index in self.second.bodies[0].nodes:
+            node = self.second.nodes[index]
+            try:
+                self._operator(index, node)
+            except Unproven as reason:
+                raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
+            except (IndexError, KeyError, TypeError, ValueError) as error:  # contradicting ranks and settings
+                raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
+
+    def _outputs(self, outputs: Sequence[int]) -> None:
+        for one, other in zip(self.first.bodies[0].outputs, outputs, strict=True):
+            ours, theirs = self.first.values[one], self.second.values[other]
+            if self.claims.get(other) != self._all_of(one):
+                raise Unproven(f"the output {ours.label!r} is not made as a whole")
+            if ours.form != theirs.form:
+                raise Unproven(f"the output {ours.label!r} has another type, shape or quantization")
+
     def _same_world(self) -> None:
         first, second = self.first, self.second
-        for key in (*first.settings, *(key for key in second.settings if key not in first.settings)):
-            ours, theirs = first.settings.get(key), second.settings.get(key)
-            if ours != theirs and not _lawful(key, ours, theirs) and not self._imports_alone(key, ours, theirs):
-                raise Unproven(f"they differ in {key if isinstance(key, str) else key[0]}")
+        self._same_settings()
         main, other = first.bodies[0], second.bodies[0]
         if main.settings != other.settings or main.named.keys() != other.named.keys():
             raise Unproven("their main graphs state something else")
@@ -112,6 +118,14 @@ class _PartsProof:
         for ours, theirs in zip(_ends(first), _ends(second), strict=True):
             if len(ours) != len(theirs):
                 raise Unproven("they have different numbers of inputs or outputs")
+
+    def _same_settings(self, without: Container[object] = ()) -> None:
+        first, second = self.first, self.second
+        for key in (*first.settings, *(key for key in second.settings if key not in first.settings)):
+            ours, theirs = first.settings.get(key), second.settings.get(key)
+            if key in without or ours == theirs or _lawful(key, ours, theirs) or self._imports_alone(key, ours, theirs):
+                continue
+            raise Unproven(f"they differ in {key if isinstance(key, str) else key[0]}")
 
     def _imports_alone(self, key: object, ours: Hashable, theirs: Hashable) -> bool:
         """Whether the other file imports a set of operators of which neither file has any, as ONNX Runtime's

@@ -1,8 +1,8 @@
 """Forms of a network whose weights ONNX Runtime maps: made, put into a planned order, and compared with the original.
 
 One form is ONNX Runtime's own optimisation of the original for this processor; others are those of files with few bytes
-in use, as they are. Each exists with the weights that kernels packed, and without; both read one file with weights, which
-is written once.
+in use, as they are. Each exists with the weights that kernels packed, and without; both read one file with weights,
+which is written once.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ class Edit:
         self._joined: dict[int, tuple[ChannelPiece, ...]] = dict(graph.source.joined)
         self._names = {tensor.name for tensor in graph.tensors}
         self._op_names = {op.name for op in graph.ops}
+        self._inputs, self._outputs = graph.inputs, graph.outputs
 
     @property
     def graph(self) -> Graph:
@@ -116,6 +117,16 @@ class Edit:
         self.constants[tensor] = value
         self.stays(tensor)
 
+    def cut(self, tensor: int, shape: Sequence[int], part: Part) -> None:
+        """Let an input of the network hold only this part of what it holds in the original, in this shape."""
+        meta = self.tensors[tensor]
+        self.tensors[tensor] = replace(meta, shape=tuple(shape), nbytes=tensor_bytes(shape, meta.dtype))
+        self._parts[tensor] = part
+
+    def add_ends(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Let these tensors be inputs and outputs of the network too, behind those of the original."""
+        self._inputs, self._outputs = (*self._inputs, *inputs), (*self._outputs, *outputs)
+
     def replace(self, index: int, ops: Sequence[Op], *, settings_of: Sequence[int] = ()) -> None:
         """Put these operators in place of one. They count as new.
 
@@ -134,7 +145,7 @@ class Edit:
         that is not topological. Otherwise they are sorted; UnsupportedError where they form a cycle."""
         slots = [slot for index in sorted(self._slots) for slot in self._slots[index]]
         slots = self._as_placed(slots) if as_placed else self._sorted(slots)
-        used = {*self._graph.inputs, *self._graph.outputs}
+        used = {*self._inputs, *self._outputs}
         for slot in slots:
             used.update(tensor for tensor in (*slot.op.inputs, *slot.op.outputs) if tensor != ABSENT)
         number = {old: new for new, old in enumerate(sorted(used))}
@@ -161,10 +172,13 @@ class Edit:
             self._graph.name,
             tuple(self.tensors[old] for old in sorted(used)),
             ops,
-            tuple(number[tensor] for tensor in self._graph.inputs),
-            tuple(number[tensor] for tensor in self._graph.outputs),
+            tuple(number[tensor] for tensor in self._inputs),
+            tuple(number[tensor] for tensor in self._outputs),
             {number[old]: read for old, read in self.constants.items() if old in number},
             source,
+            tuple(
+                replace(state, read=number[state.read], written=number[state.written]) for state in self._graph.states
+            ),
         ).check()
 
     def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
@@ -179,15 +193,17 @@ class Edit:
         placed: dict[int, None] = {}
         begun: set[int] = set()
         keep = self._needed(slots, made_by)
+        readers = {
+            made_by[state.written]: [index for index in sorted(keep) if state.read in slots[index].op.inputs]
+            for state in self._graph.states
+        }
         for root in self._roots(slots, keep):
             stack = [root]
             while stack:
                 slot_index = stack[-1]
-                waits = [
-                    made_by[tensor]
-                    for tensor in _reading(slots[slot_index].op)
-                    if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != slot_index
-                ]
+                needed = [made_by[tensor] for tensor in _reading(slots[slot_index].op) if tensor in made_by]
+                needed += readers.get(slot_index, ())
+                waits = [earlier for earlier in needed if earlier not in placed and earlier != slot_index]
                 if slot_index in placed:
                     stack.pop()
                 elif waits:
@@ -241,7 +257,7 @@ class Edit:
         was_read = {tensor for op in self._graph.ops for tensor in op.inputs} | set(self._graph.outputs)
         waited_for = {earlier for op in self._graph.ops for earlier in op.after}
         original = {id(slot): index for index, group in self._slots.items() for slot in group}
-        stack = [made_by[tensor] for tensor in self._graph.outputs if tensor in made_by]
+        stack = [made_by[tensor] for tensor in self._outputs if tensor in made_by]
         for slot_index, slot in enumerate(slots):
             index = original[id(slot)]
             dead_before = slot.original and not any(tensor in was_read for tensor in slot.op.outputs)

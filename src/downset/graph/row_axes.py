@@ -10,11 +10,21 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.kinds import kind_of
 
-__all__ = ["carried", "channels_last", "extent", "inner_elements", "kept_dimension", "spatial_axis", "window_axis"]
+__all__ = [
+    "carried",
+    "channels_last",
+    "extent",
+    "inner_elements",
+    "kept_dimension",
+    "rows_spread_from",
+    "spatial_axis",
+    "window_axis",
+]
 
 _FIXED = frozenset({"window", "transposed window", "resize", "space to depth", "depth to space"})
 """Rules of kinds whose geometry is stated along fixed dimensions."""
@@ -46,6 +56,15 @@ def spatial_axis(graph: Graph, tensor: int, axis: int) -> int | None:
         graph.facts[key] = tuple(_Spread(graph).dimensions() if axis == 0 else _by_rank(graph, axis))
     axes: tuple[int | None, ...] = graph.facts[key]
     return axes[tensor]
+
+
+def rows_spread_from(graph: Graph, tensor: int, dimension: int, axis: int) -> Graph:
+    """The same network, whose rows (axis 0) or columns (axis 1) are this dimension of a tensor and what operators carry
+    of it forward. Other tensors have none. Windows slide along the rows where these lie in the `axis`-th of their
+    dimensions. O(edges)."""
+    alone = replace(graph)
+    alone.facts["spatial axes", axis] = tuple(_Spread(graph).forward(tensor, dimension))
+    return alone
 
 
 def extent(graph: Graph, tensor: int, axis: int = 0) -> int:
@@ -242,6 +261,15 @@ class _Spread:
             self._columns(op)
         return [one if one is not None else two for one, two in zip(self._rows, by_rank, strict=True)]
 
+    def forward(self, tensor: int, dimension: int) -> list[int | None]:
+        """The rows that spread from this dimension of a tensor to all that is computed from it."""
+        self._rows[tensor] = dimension
+        for op in self._graph.ops:
+            for read in dict.fromkeys(op.inputs):
+                if read != ABSENT and self._rows[read] is not None:
+                    self._forward(op, read, back=False)
+        return self._rows
+
     def _columns(self, op: Op) -> None:
         """Take the columns of the second operand as rows of a product that has no others."""
         dimension = self._rows[op.inputs[1]]
@@ -266,7 +294,7 @@ class _Spread:
             if self._made_by[tensor] >= 0:
                 self._backward(self._graph.ops[self._made_by[tensor]], tensor)
 
-    def _forward(self, op: Op, tensor: int) -> None:
+    def _forward(self, op: Op, tensor: int, *, back: bool = True) -> None:
         dimension = self._rows[tensor]
         if dimension is None or not op.outputs or op.outputs[0] == ABSENT:
             return
@@ -279,7 +307,8 @@ class _Spread:
             for result in op.outputs:
                 if result != ABSENT and len(self._graph.tensors[result].shape) == rank:
                     self._fix(result, place)
-                    self._backward(op, result)
+                    if back:
+                        self._backward(op, result)
 
     def _backward(self, op: Op, result: int) -> None:
         place = self._rows[result]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from downset.errors import UsageError
 from downset.graph.core import Graph, Op
@@ -12,11 +13,21 @@ from downset.graph.edit import Edit
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.parts import along
 from downset.graph.row_form import RowForm
+from downset.partial.pieces import Piece, StripStep
 from downset.partial.segments import computed_whole, computing, find_segment
-from downset.partial.strip_program import StripProgram, StripStep, strip_program
+from downset.partial.strip_program import strip_program
 from downset.rewrites.strips import StripOps
 
-__all__ = ["InStrips", "in_strips", "reordered"]
+__all__ = ["InStrips", "in_strips", "reordered", "step_operators"]
+
+
+class Program(Protocol):
+    """Steps, and the pieces that they read and write."""
+
+    @property
+    def pieces(self) -> Sequence[Piece]: ...
+    @property
+    def steps(self) -> Sequence[StripStep]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,9 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
         done = part.stop
         segment = find_segment(graph, part.first, part.stop)
         program = strip_program(graph, form, segment, part.strips, recomputed=part.recomputed, even=part.even)
-        ops, settings = _operators(graph, form, edit, program)
+        place = dict(enumerate(segment.inputs))
+        place |= dict(zip(program.results, segment.results, strict=True))
+        ops, settings = step_operators(edit, form, program, place, word="strip")
         *others, last = computing(graph, segment)
         for index in others:
             edit.replace(index, [])
@@ -61,26 +74,31 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
     return edit.finish(as_placed=True)
 
 
-def _operators(graph: Graph, form: RowForm, edit: Edit, program: StripProgram) -> tuple[list[Op], list[int]]:
-    """(the operators of a program; for each, the operator of the graph whose settings it keeps, or -1)."""
-    place = dict(enumerate(program.segment.inputs))
-    place |= dict(zip(program.results, program.segment.results, strict=True))
+def step_operators(
+    edit: Edit, form: RowForm, program: Program, place: dict[int, int], *, word: str
+) -> tuple[list[Op], list[int]]:
+    """(the operators of a program; for each, the operator of the graph whose settings it keeps, or -1). `place`: the
+    tensors of pieces that exist or are named before; those of all others are added. Names end in `word` and the
+    strip."""
     ops: list[Op] = []
     settings: list[int] = []
     for step in program.steps:
-        strip = StripOps(graph, form, edit.add_tensor, suffix=f"/strip{step.strip}")
+        strip = StripOps(edit.graph, form, edit.add_tensor, suffix=f"/{word}{step.strip}")
         if step.kind == "compute":
-            _computed(graph, strip, program, step, place)
-        elif step.kind == "slice":
-            _cut(graph, strip, program, step, place)
+            _computed(edit.graph, strip, program, step, place)
         else:
-            strip.ops.append(_joined(graph, edit, program, step, place))
+            tensor, rows = program.pieces[step.writes[0]]
+            name = f"{edit.graph.tensors[tensor].name}/{word}{step.strip}/rows{rows[0]}to{rows[1]}"
+            if step.kind == "slice":
+                _cut(strip, program, step, place, name)
+            else:
+                strip.ops.append(_joined(edit, form, program, step, place, name))
         ops += strip.ops
-        settings += [step.op if op.kind == graph.ops[step.op].kind else -1 for op in strip.ops]
+        settings += [step.op if op.kind == edit.graph.ops[step.op].kind else -1 for op in strip.ops]
     return ops, settings
 
 
-def _computed(graph: Graph, strip: StripOps, program: StripProgram, step: StripStep, place: dict[int, int]) -> None:
+def _computed(graph: Graph, strip: StripOps, program: Program, step: StripStep, place: dict[int, int]) -> None:
     pieces = [program.pieces[piece] for piece in step.reads]
     tensor_of = {piece.tensor: place[piece_index] for piece_index, piece in zip(step.reads, pieces, strict=True)}
     read = {piece.tensor: piece.rows for piece in pieces}
@@ -99,10 +117,9 @@ def _writing(op: Op, old: int, new: int) -> Op:
     return replace(op, outputs=tuple(new if tensor == old else tensor for tensor in op.outputs))
 
 
-def _cut(graph: Graph, strip: StripOps, program: StripProgram, step: StripStep, place: dict[int, int]) -> None:
+def _cut(strip: StripOps, program: Program, step: StripStep, place: dict[int, int], name: str) -> None:
     (source,), (result,) = step.reads, step.writes
     tensor, rows = program.pieces[result]
-    name = f"{graph.tensors[tensor].name}/strip{step.strip}/rows{rows[0]}to{rows[1]}"
     cropped = strip.crop(place[source], tensor, program.pieces[source].rows[0], rows, name)
     if result in place:
         strip.ops[-1] = _writing(strip.ops[-1], cropped, place[result])
@@ -110,17 +127,16 @@ def _cut(graph: Graph, strip: StripOps, program: StripProgram, step: StripStep, 
         place[result] = cropped
 
 
-def _joined(graph: Graph, edit: Edit, program: StripProgram, step: StripStep, place: dict[int, int]) -> Op:
+def _joined(edit: Edit, form: RowForm, program: Program, step: StripStep, place: dict[int, int], name: str) -> Op:
     (result,) = step.writes
     tensor, rows = program.pieces[result]
-    meta = graph.tensors[tensor]
-    dimension = spatial_axis(graph, tensor, 0)
+    meta = edit.graph.tensors[tensor]
+    dimension = spatial_axis(edit.graph, tensor, form.axis)
     assert dimension is not None
-    name = f"{meta.name}/strip{step.strip}/rows{rows[0]}to{rows[1]}"
     if result not in place:
         shape = (*meta.shape[:dimension], rows[1] - rows[0], *meta.shape[dimension + 1 :])
         place[result] = edit.add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
-    attrs = {"axis": dimension, "layout": "NHWC"} if channels_last(graph) else {"axis": dimension}
+    attrs = {"axis": dimension, "layout": "NHWC"} if channels_last(edit.graph) else {"axis": dimension}
     return Op(name, "Concat", tuple(place[piece] for piece in step.reads), (place[result],), attrs)
 
 

@@ -1,6 +1,6 @@
-"""A segment in strips, as a sequence of steps that compute, cut out and join pieces of tensors.
+"""A segment in strips, as a sequence of steps that compute, cut out and join pieces of tensors (`pieces`).
 
-`price` counts the bytes of these steps and `rewrite` makes one operator of each. Each strip makes some rows of the
+`price` counts the bytes of these steps. Each strip makes some rows of the
 results, and before these the rows that it needs of every tensor inside. An operator is *kept* or *recomputed*. A kept
 operator computes each row once, and rows that later strips read again stay in memory. Of a recomputed one each strip
 computes all rows that it reads, and no rows stay.
@@ -17,18 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph
 from downset.graph.row_form import Interval, RowForm, equal_strips, hull
+from downset.partial.pieces import Piece, PieceWriter, StripStep, rows_read
 from downset.partial.segments import Segment
-from downset.rewrites.strips import given_rows
 
 __all__ = [
     "MOST_JOINED",
     "StripProgram",
-    "StripStep",
     "check_strips",
     "first_read_later",
     "most_strips",
@@ -40,26 +38,6 @@ MOST_JOINED = 10
 """The most parts that one concatenation joins, as in TFLite Micro. More parts are joined by several."""
 
 _NONE: Interval = (0, 0)
-
-
-class Piece(NamedTuple):
-    """A tensor that holds some rows of a tensor of the network."""
-
-    tensor: int
-    rows: Interval
-
-
-class StripStep(NamedTuple):
-    """A step. `compute`: operator `op` makes the rows `made`. `slice`: the rows `made` are cut out of one piece.
-    `concat`: pieces are joined along rows. `reads` and `writes` are pieces; of a computed operator they are in the
-    sequence of its different activations and of its results."""
-
-    kind: Literal["compute", "slice", "concat"]
-    strip: int
-    op: int
-    made: Interval
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +72,8 @@ def strip_program(
     makers = {index for index in segment.operators if not set(form.ops[index].outputs).isdisjoint(segment.results)}
     free = frozenset(recomputed) - makers
     paces = _paces(form, segment, strips) if even else [{} for _ in range(strips)]
-    return _ProgramBuilder(graph, form, segment, _new_rows(form, segment, strips, free, paces), free).program()
+    new = _new_rows(form, segment, strips, free, paces)
+    return _ProgramBuilder(PieceWriter(graph, form), segment, new, free).program()
 
 
 def check_strips(graph: Graph, form: RowForm, segment: Segment, strips: int, *, even: bool) -> None:
@@ -172,7 +151,7 @@ def _new_rows(
             if output_rows[0] >= output_rows[1]:
                 continue
             new[index] = output_rows
-            for tensor, rows in _read(form, index, output_rows).items():
+            for tensor, rows in rows_read(form, index, output_rows).items():
                 wanted[tensor] = hull(wanted.get(tensor, _NONE), rows)
         new_rows.append(new)
     return tuple(new_rows)
@@ -183,21 +162,13 @@ def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[i
     return _new_rows(form, segment, strips, frozenset(), [{} for _ in range(strips)])
 
 
-def _read(form: RowForm, index: int, output_rows: Interval) -> dict[int, Interval]:
-    """By activation: the rows that an operator reads to make `output_rows`."""
-    return {
-        item.tensor: (0, form.rows[item.tensor]) if item.map is None else item.map(output_rows, form.rows[item.tensor])
-        for item in form.ops[index].inputs
-    }
-
-
 def first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> list[dict[int, int]]:
     """By strip: the first row of each tensor that later strips read; tensors that none reads are left out."""
     later: list[dict[int, int]] = [{}]
     for strip in reversed(new[1:]):
         reads = dict(later[-1])
         for index, computed in strip.items():
-            for tensor, rows in _read(form, index, computed).items():
+            for tensor, rows in rows_read(form, index, computed).items():
                 reads[tensor] = min(reads.get(tensor, rows[0]), rows[0])
         later.append(reads)
     return later[::-1]
@@ -205,131 +176,64 @@ def first_read_later(form: RowForm, new: Sequence[Mapping[int, Interval]]) -> li
 
 @dataclass(slots=True)
 class _ProgramBuilder:
-    graph: Graph
-    form: RowForm
+    """Writes the steps of all strips. The pieces that the writer may read are those that are live."""
+
+    writer: PieceWriter
     segment: Segment
     new: Sequence[Mapping[int, Interval]]
     recomputed: frozenset[int]
-    pieces: list[Piece] = field(default_factory=list)
-    steps: list[StripStep] = field(default_factory=list)
-    pieces_of: dict[int, list[int]] = field(default_factory=dict)
-    """By tensor: the pieces that are live, in the sequence in which they were made."""
-    strip: int = 0
 
     def program(self) -> StripProgram:
+        writer, form = self.writer, self.writer.form
+        pieces_of = writer.pieces_of
         for tensor in self.segment.inputs:
-            self.pieces_of[tensor] = [self._piece(tensor, (0, self.form.rows[tensor]))]
-        whole = {tensor: list(pieces) for tensor, pieces in self.pieces_of.items()}
-        joins = {tensor: _Join(self, tensor) for tensor in self.segment.results}
-        later = first_read_later(self.form, self.new)
+            pieces_of[tensor] = [writer.piece(tensor, (0, form.rows[tensor]))]
+        whole = {tensor: list(pieces) for tensor, pieces in pieces_of.items()}
+        joins = {tensor: _Join(writer, tensor) for tensor in self.segment.results}
+        later = first_read_later(form, self.new)
         for strip, new in enumerate(self.new):
-            self.strip = strip
-            last = {tensor: index for index in sorted(new) for tensor in _read(self.form, index, new[index])}
+            writer.strip = strip
+            last = {tensor: index for index in sorted(new) for tensor in rows_read(form, index, new[index])}
             for index in sorted(new):
-                read = _read(self.form, index, new[index])
-                reads = tuple(self._rows(tensor, rows) for tensor, rows in read.items())
+                read = rows_read(form, index, new[index])
+                reads = tuple(writer.rows(tensor, rows) for tensor, rows in read.items())
                 # Rows that stay are cut out first, so that the piece from which they are cut can be freed.
                 for tensor in read:
                     if last[tensor] == index:
                         self._keep(tensor, later[strip].get(tensor), whole.get(tensor))
-                for tensor, piece in self._compute(index, new[index], reads):
+                for tensor, piece in writer.compute(index, new[index], reads):
                     if tensor in joins:
-                        joins[tensor].add(piece, is_last=self.pieces[piece].rows[1] == self.form.rows[tensor])
+                        joins[tensor].add(piece, is_last=writer.pieces[piece].rows[1] == form.rows[tensor])
                     if tensor not in last:
                         self._keep(tensor, later[strip].get(tensor), None)
         results = tuple(joins[tensor].finish() for tensor in self.segment.results)
-        return StripProgram(self.segment, tuple(self.pieces), _without_unread(self.steps, results), results)
-
-    def _piece(self, tensor: int, rows: Interval) -> int:
-        self.pieces.append(Piece(tensor, rows))
-        return len(self.pieces) - 1
-
-    def _step(self, kind: Literal["slice", "concat"], tensor: int, rows: Interval, reads: tuple[int, ...]) -> int:
-        piece = self._piece(tensor, rows)
-        self.steps.append(StripStep(kind, self.strip, -1, rows, reads, (piece,)))
-        return piece
-
-    def _compute(self, index: int, output_rows: Interval, reads: tuple[int, ...]) -> list[tuple[int, int]]:
-        """(tensor, piece) of each result."""
-        op = self.form.ops[index]
-        output = given_rows(self.graph, self.form, index, output_rows, _read(self.form, index, output_rows))
-        writes = tuple(self._piece(tensor, output) for tensor in op.outputs)
-        self.steps.append(StripStep("compute", self.strip, index, output_rows, reads, writes))
-        reads_of = []
-        for tensor, piece in zip(op.outputs, writes, strict=True):
-            exact = piece if output == output_rows else self._step("slice", tensor, output_rows, (piece,))
-            self.pieces_of[tensor] = [*self.pieces_of.get(tensor, []), exact]
-            reads_of.append((tensor, exact))
-        return reads_of
-
-    def _rows(self, tensor: int, rows: Interval) -> int:
-        """The piece that holds exactly these rows; it is cut out or joined where there is none."""
-        own = self.pieces_of[tensor]
-        piece = self._within(tensor, rows)
-        if piece is None:
-            parts = [self._rows(tensor, part) for part in self._chain(tensor, rows)]
-            piece = self._step("concat", tensor, rows, tuple(parts))
-            own.append(piece)
-        return piece
-
-    def _within(self, tensor: int, rows: Interval) -> int | None:
-        """The piece that holds exactly these rows, cut out of the smallest piece that has them if need be; None where
-        no piece has all of them."""
-        own = self.pieces_of[tensor]
-        around = [piece for piece in own if _covers(self.pieces[piece].rows, rows)]
-        if not around:
-            return None
-        least = min(around, key=lambda piece: _length(self.pieces[piece].rows))
-        if self.pieces[least].rows != rows:
-            least = self._step("slice", tensor, rows, (least,))
-            own.append(least)
-        return least
-
-    def _chain(self, tensor: int, rows: Interval) -> list[Interval]:
-        """The rows divided into as few consecutive parts as possible, each within one piece."""
-        parts, row = [], rows[0]
-        while row < rows[1]:
-            ends = [self.pieces[piece].rows for piece in self.pieces_of[tensor]]
-            stop = min(max(stop for start, stop in ends if start <= row < stop), rows[1])
-            parts.append((row, stop))
-            row = stop
-        return parts
+        return StripProgram(self.segment, tuple(writer.pieces), writer.needed(results), results)
 
     def _keep(self, tensor: int, first: int | None, whole: list[int] | None) -> None:
         """After the last read in a strip: keep only the rows from `first` on (None: no rows), cut out if the piece has
         more. `whole`: the pieces of an input of the segment, which stay."""
+        writer, pieces_of = self.writer, self.writer.pieces_of
         if whole is not None:
-            self.pieces_of[tensor] = list(whole)
+            pieces_of[tensor] = list(whole)
             return
-        own = self.pieces_of[tensor]
-        stop = max(self.pieces[piece].rows[1] for piece in own)
+        stop = max(writer.pieces[piece].rows[1] for piece in pieces_of[tensor])
         if first is None or first >= stop or self._recomputes(tensor):
-            self.pieces_of[tensor] = []
-        elif (piece := self._within(tensor, (first, stop))) is not None:
-            self.pieces_of[tensor] = [piece]
+            pieces_of[tensor] = []
+        elif (piece := writer.within(tensor, (first, stop))) is not None:
+            pieces_of[tensor] = [piece]
         else:
-            chain = self._chain(tensor, (first, stop))
-            self.pieces_of[tensor] = [self._rows(tensor, part) for part in chain]
+            chain = writer.chain(tensor, (first, stop))
+            pieces_of[tensor] = [writer.rows(tensor, part) for part in chain]
 
     def _recomputes(self, tensor: int) -> bool:
-        return any(tensor in self.form.ops[index].outputs for index in self.recomputed)
-
-
-def _without_unread(steps: Sequence[StripStep], results: Sequence[int]) -> tuple[StripStep, ...]:
-    """The steps whose results are needed. Kept operators may make rows between needed ones that no operator reads."""
-    read, needed = set(results), []
-    for step in reversed(steps):
-        if not read.isdisjoint(step.writes):
-            read.update(step.reads)
-            needed.append(step)
-    return tuple(reversed(needed))
+        return any(tensor in self.writer.form.ops[index].outputs for index in self.recomputed)
 
 
 @dataclass(slots=True)
 class _Join:
     """Collects the parts of a result, and joins them as soon as there are `MOST_JOINED`."""
 
-    writer: _ProgramBuilder
+    writer: PieceWriter
     tensor: int
     levels: list[list[int]] = field(default_factory=lambda: [[]])
 
@@ -357,12 +261,4 @@ class _Join:
         rows = all_pieces[pieces[0]].rows[0], all_pieces[pieces[-1]].rows[1]
         if len(pieces) == 1:
             return pieces[0]
-        return self.writer._step("concat", self.tensor, rows, tuple(pieces))
-
-
-def _covers(outer: Interval, inner: Interval) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
-
-
-def _length(rows: Interval) -> int:
-    return rows[1] - rows[0]
+        return self.writer.step("concat", self.tensor, rows, tuple(pieces))

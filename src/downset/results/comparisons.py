@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BY_RUNTIME", "ROUNDING", "Comparison", "Proof", "Rounding", "Verdict"]
+from downset.results.streams import StreamForm
+
+__all__ = ["BY_RUNTIME", "ROUNDING", "Comparison", "Proof", "Rounding", "StreamProof", "Verdict"]
 
 ROUNDING = 1e-4
 """The largest difference that counts as rounding, as a share of the largest value."""
@@ -20,14 +22,31 @@ BY_RUNTIME = (
 
 
 @dataclass(frozen=True, slots=True)
+class StreamProof:
+    """What is proven of a stream: called with `hop` rows, it computes what the window computes on its last `window`
+    rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with the window's outputs; 0 holds if
+    its initial states are what the window makes of constant rows, which a runtime must compute. `warm`: the first hop
+    from which on outputs do not depend on the initial states."""
+
+    window: int
+    hop: int
+    form: StreamForm
+    states: int
+    first_exact: int
+    warm: int
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """The outcome of comparing two files without running them. `proven`: the second file holds the same network as the
     first, or with `optimised` the network that ONNX Runtime's optimisation makes of the first; that optimisation is
     checked by runs only. `exact`: every element is computed as before; False where sums are added in another sequence.
     `finite`: it is proven for finite values only, because kernels are padded with zeros, or sums change places with an
     average. `rewrites`: the number of tensors that are proven to hold parts of others, in a rewritten network.
-    `placed`: the second file holds offsets that keep apart all tensors live at the same time. `reason`: why there is no
-    proof."""
+    `placed`: the second file holds offsets that keep apart all tensors live at the same time. `states`: how many states
+    it keeps in place; the proof is then an induction over the calls, which assumes that TFLite Micro runs the file and
+    that the caller initialises them and writes nothing else to the arena. `reason`: why there is no proof. `stream`:
+    where the second file is a stream, what is proven of it."""
 
     proven: bool
     exact: bool = True
@@ -36,6 +55,8 @@ class Proof:
     placed: bool = False
     reason: str = ""
     finite: bool = False
+    stream: StreamProof | None = None
+    states: int = 0
 
 
 @dataclass(frozen=True, slots=True)

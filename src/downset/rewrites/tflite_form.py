@@ -176,6 +176,8 @@ class _Forms:
                 self._window(index, op)
             case "slice" if op.kind == "Slice":
                 self._slice(index, op)
+            case _ if op.kind == "Identity":
+                self._copy(index, op)
             case "resize":
                 self._resize(index, op)
             case _ if op.kind == "Concat":
@@ -259,6 +261,10 @@ class _Forms:
         attrs = self._lies_at(meta, axis, start) if looks else {}
         inputs = (source, *self._box(meta, axis, start))
         self.edit.replace(index, [replace(op, kind="tflite::SLICE", inputs=inputs, attrs=attrs)])
+
+    def _copy(self, index: int, op: Op) -> None:
+        inputs = (op.inputs[0], *self._box(self.graph.tensors[op.inputs[0]], 0, 0))
+        self.edit.replace(index, [replace(op, kind="tflite::SLICE", inputs=inputs)])
 
     def _lies_at(self, meta: Tensor, axis: int, start: int) -> dict[str, Any]:
         """The attribute that states at which byte of its source a piece begins; none where its bytes are not contiguous

@@ -24,6 +24,7 @@ from downset.extras import onnxruntime_library, optional_library, torch_library
 from downset.formats.onnx.data_files import save_linked
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.tflite.interpreter import open_interpreter
+from downset.formats.tflite.read import resource_variables
 from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, SessionSettings
 from downset.runtimes.feeds import Feeds, saved, unpacked
@@ -34,6 +35,7 @@ from downset.text import brief
 __all__ = [
     "Array",
     "Computed",
+    "calls_in_tflm",
     "in_litert",
     "in_ort",
     "in_tflm",
@@ -69,6 +71,14 @@ def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: 
     """Run the file in TFLite Micro. All runs use one interpreter, so that states are kept from run to run."""
     del inside, settings
     return worker_outputs("tflm_here", path, feeds)
+
+
+def calls_in_tflm(path: Named, feeds: Feeds, states: Mapping[int, bytes]) -> Computed:
+    """Call the file in TFLite Micro as a firmware does that keeps its states in place: `states`, the initial bytes by
+    the position of the input, are put there once, and a call sets the first inputs only. Before that, calls on noise
+    have left their bytes everywhere in the arena, unless the file has variables, too, which noise would reach."""
+    given = {"states": [[place, initial.hex()] for place, initial in states.items()]}
+    return worker_outputs("tflm_here", path, feeds, options=given)
 
 
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
@@ -169,13 +179,22 @@ def litert_here(
     return _packed(outputs, kept)
 
 
-def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
-    """`in_tflm` inside the worker process."""
+def tflm_here(
+    path: str, feeds: str, names: list[list[str]], inside: list[str], states: Sequence[tuple[int, str]] = ()
+) -> dict[str, Array]:
+    """`in_tflm` inside the worker process, or with `states` `calls_in_tflm`."""
     del inside
     runtime = optional_library("tflite_micro", what="running in TFLite Micro", extra="tflm").runtime
     outputs = []
     try:
         interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
+        if states and not resource_variables(path):
+            _fill_with_noise(interpreter)
+        for place, initial in states:
+            detail = interpreter.get_input_details(place)
+            size = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
+            filled = np.frombuffer(bytes.fromhex(initial) * size, detail["dtype"], int(np.prod(detail["shape"])))
+            interpreter.set_input(filled.reshape(detail["shape"]), place)
         for run in unpacked(feeds, names):
             for index, value in enumerate(run.values()):
                 interpreter.set_input(value, index)
@@ -185,6 +204,16 @@ def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) 
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
     return _packed(outputs, {})
+
+
+def _fill_with_noise(interpreter: Any) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        for place in count_of(interpreter.get_input_details):
+            detail = interpreter.get_input_details(place)
+            noise = random.integers(0, 100, detail["shape"]).astype(detail["dtype"])
+            interpreter.set_input(noise, place)
+        interpreter.invoke()
 
 
 def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:

@@ -15,9 +15,10 @@ from downset.memory.models import MemoryModel
 from downset.memory.overlaps import geometry, least_lag
 from downset.memory.records import align_up
 from downset.partial.memory_form import padded_row_bits, takes_over
+from downset.partial.pieces import StripStep
 from downset.partial.price import Price, Pricing
 from downset.partial.segments import computing
-from downset.partial.strip_program import StripProgram, StripStep
+from downset.partial.strip_program import StripProgram
 from downset.partial.strip_scratch import OnRows, strip_scratch
 from downset.rewrites.strips import strip_pads
 

@@ -20,9 +20,11 @@ from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
 from downset.formats.onnx.bodies import overridable, subgraphs
 from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.read import ELEMENT_TYPES
 from downset.formats.onnx.skeleton import streamed
 from downset.graph.core import ABSENT, Graph, Op
 from downset.process.whole_files import write_whole
+from downset.results.streams import STREAM_KEY, StreamRecord
 
 __all__ = ["export_onnx"]
 
@@ -32,8 +34,11 @@ _OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
 """Attributes that only downset's graphs have: they are not written."""
 
 
-def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]) -> None:
-    """Write the file that the graph was loaded from, with its nodes in the order `steps`.
+def export_onnx(
+    path: str | os.PathLike[str], graph: Graph, steps: Sequence[int], *, record: StreamRecord | None = None
+) -> None:
+    """Write the file that the graph was loaded from, with its nodes in the order `steps`. `record`: that of a stream,
+    whose inputs and outputs are the graph's.
 
     External weights are neither loaded nor copied, except those that a rewrite cut. The new file keeps the references
     to external weights: if it lies in another folder, the caller must put the data files beside it. Raises
@@ -66,6 +71,9 @@ def export_onnx(path: str | os.PathLike[str], graph: Graph, steps: Sequence[int]
         _drop_unused(model, inputs)
         _import_domains(onnx, model)
         _certify(model, graph, names)
+    if record is not None:
+        _write_ends(onnx, model, graph)
+        model.metadata_props.add(key=STREAM_KEY, value=record.to_json())
     try:
         write_whole(path, streamed(model), source=Path(graph.source.path))
     except UnsupportedError as error:
@@ -81,6 +89,17 @@ def _certify(model: Any, graph: Graph, names: Mapping[int, str]) -> None:
     joined = {names[tensor]: pieces for tensor, pieces in sorted(graph.source.joined.items())}
     if parts or joined:
         model.metadata_props.add(key=METADATA_KEY, value=write_certificate(parts, joined).decode())
+
+
+def _write_ends(onnx: Any, model: Any, graph: Graph) -> None:
+    """Let the model have the graph's inputs and outputs, with the sizes that they have in the graph."""
+    numbers = {name: number for number, name in ELEMENT_TYPES.items()}
+    for values, tensors in ((model.graph.input, graph.inputs), (model.graph.output, graph.outputs)):
+        metas = [graph.tensors[tensor] for tensor in tensors]
+        others = [_copy(value) for value in values if value.name not in {meta.name for meta in metas}]
+        del values[:]
+        values.extend(onnx.helper.make_tensor_value_info(m.name, numbers[m.dtype], m.shape) for m in metas)
+        values.extend(others)  # weights with a default value
 
 
 def _copy(node: Any) -> Any:

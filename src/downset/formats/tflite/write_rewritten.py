@@ -21,7 +21,7 @@ from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.halos import same_pads, window
 
-__all__ = ["write_rewritten"]
+__all__ = ["drop_weights", "operator_code", "write_rewritten"]
 
 _CODES = {name: code for code, name in DTYPES.items()}
 _ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
@@ -54,7 +54,7 @@ def write_rewritten(file: Flatbuffer, graph: Graph, steps: Sequence[int]) -> dic
     indices = _Indices(place, old_place)
     main.operators = [_operator(file, graph, step, old_operators, indices) for step in steps]
     _renumber_interface(model, old_place)
-    _drop_weights(model)
+    drop_weights(model)
     del place[ABSENT]
     return place
 
@@ -164,7 +164,7 @@ def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
         raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
     name, options = NEW[op.kind] if op.kind != "Pad" or len(op.inputs) < 3 else ("PADV2", "PadV2Options")
     entry = file.schema.OperatorT()
-    entry.opcodeIndex = _opcode(file, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
+    entry.opcodeIndex = operator_code(file, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
     entry.builtinOptionsType = getattr(file.schema.BuiltinOptions, options)
     entry.builtinOptions = getattr(file.schema, f"{options}T")()
     if op.kind == "Concat":
@@ -172,7 +172,8 @@ def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
     return entry
 
 
-def _opcode(file: Flatbuffer, name: str, version: int) -> int:
+def operator_code(file: Flatbuffer, name: str, version: int = 1) -> int:
+    """The index of a builtin operator, of this version or a later one, among those of the file; added if need be."""
     codes, number = file.model.operatorCodes, getattr(file.schema.BuiltinOperator, name)
     for index, code in enumerate(codes):
         if max(code.builtinCode, code.deprecatedBuiltinCode) == number and code.version >= version:
@@ -193,7 +194,7 @@ def _renumber_interface(model: Any, old_place: Mapping[int, int]) -> None:
                 entry.tensorIndex = old_place[entry.tensorIndex]
 
 
-def _drop_weights(model: Any) -> None:
+def drop_weights(model: Any) -> None:
     """Empty the buffers to which nothing refers any more. They stay in the list, so that the indices of the others stay
     valid."""
     used = {entry.buffer for subgraph in model.subgraphs for entry in subgraph.tensors}

@@ -1,0 +1,439 @@
+"""The lemma of shifts, over the network of a window alone: how the rows of its tensors move from one window to a later
+one.
+
+Window w holds the rows [w * hop, w * hop + N) of a sequence. A tensor *moves* by `rate` rows a hop: for all windows w,
+and all multiples k of `hops`, its row r + k * rate in window w is its row r in window w + k, bit for bit, if both rows
+lie in its interior `rows`. The interior holds the rows that see no edge of the window: each is one function of the
+rows of the sequence around its place. `hops` > 1 where the hop is no multiple of a stride, so that rows lie at the
+same places of the sequence only every few windows.
+
+By induction over the operators, each with one rule, written from the specifications of the formats. An operator
+without a rule *stops*: nothing is known of its results, nor of what is made of them. It shares nothing with the
+analysis that writes streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from downset.equivalence.claims import Unproven, array_of
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
+from downset.equivalence.identities import pads_of
+from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, channels_axis, integers, number, windowed, windows
+
+__all__ = ["Motion", "Motions", "motions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """A tensor moves by `rate` rows a hop along `axis`, in its interior `rows`, every `hops` hops."""
+
+    axis: int
+    rate: Fraction
+    rows: tuple[int, int]
+    hops: int = 1
+
+    def mapped(self, axis: int, *, offset: int = 0, step: int = 1, repeats: int = 1, stop: int | None = None) -> Motion:
+        """The motion of a tensor that repeats each `step`th row from `offset` on `repeats` times; `stop`: the number of
+        its rows, None where all come from these."""
+        low, high = (-(-(row - offset) // step) * repeats for row in self.rows)
+        low = max(low, 0)
+        high = max(high if stop is None else min(high, stop), low)
+        rate = self.rate / step
+        return Motion(axis, rate * repeats, (low, high), math.lcm(self.hops, rate.denominator))
+
+
+@dataclass(slots=True)
+class Motions:
+    """`of`: by value of the network, how it moves. `fixed`: values that depend on no input. `stops`: by value that
+    neither moves nor is fixed, which operator stops it, and why."""
+
+    of: dict[int, Motion] = field(default_factory=dict)
+    fixed: set[int] = field(default_factory=set)
+    stops: dict[int, str] = field(default_factory=dict)
+
+
+def motions(network: FileNetwork, data: int, axis: int, hop: int) -> Motions:
+    """How every value of the main graph moves, where the input `data` moves by `hop` rows along `axis`, and nothing is
+    known of other inputs."""
+    found = Motions()
+    found.fixed |= {index for index, value in enumerate(network.values) if value.content is not None}
+    for value in network.bodies[0].inputs:
+        found.stops[value] = f"the input {network.values[value].label!r} does not move"
+    del found.stops[data]
+    found.of[data] = Motion(axis, Fraction(hop), (0, _shape(network, data)[axis]))
+    for index in network.bodies[0].nodes:
+        node = network.nodes[index]
+        inputs = {value for value in (*node.inputs, *node.captured) if value != ABSENT}
+        results = [value for value in node.outputs if value != ABSENT]
+        stopped = next((found.stops[value] for value in node.inputs if value in found.stops), "")
+        if node.effects or node.bodies:
+            stopped = f"{node.called} has effects, or holds graphs"
+        elif inputs <= found.fixed:
+            found.fixed |= set(results)
+            continue
+        if not stopped:
+            try:
+                moved = _Rule(network, node, found).results()
+                found.of |= moved
+                stopped = f"{node.called} stops its further results"
+            except Unproven as reason:
+                stopped = f"{node.called} {reason}"
+            except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+                stopped = f"{node.called} is malformed ({type(error).__name__})"
+        found.stops |= {value: stopped for value in results if value not in found.of}
+    return found
+
+
+def _shape(network: FileNetwork, value: int) -> tuple[int, ...]:
+    shape = network.values[value].shape
+    if shape is None:
+        raise Unproven(f"has a tensor of unknown shape, {network.values[value].label!r}")
+    return shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One operator, of which some inputs move and the others are fixed."""
+
+    network: FileNetwork
+    node: FileNode
+    found: Motions
+
+    def results(self) -> Mapping[int, Motion]:
+        kind = "Conv" if windowed(self.node) else "Add" if self.node.kind in ELEMENTWISE else self.node.kind
+        rule = _RULES.get(kind)
+        if rule is None:
+            raise Unproven("has no rule: it may mix rows")
+        moved = rule(self)
+        return dict(zip(self.node.outputs, moved, strict=False))
+
+    @property
+    def rank(self) -> int:
+        return len(_shape(self.network, self.node.outputs[0]))
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        return _shape(self.network, self.node.inputs[position])
+
+    def only(self, position: int) -> Motion:
+        """The motion of the one input that moves."""
+        if [place for place, value in enumerate(self.node.inputs) if value in self.found.of] != [position]:
+            raise Unproven("reads rows of several tensors")
+        return self.found.of[self.node.inputs[position]]
+
+    def integers(self, position: int) -> list[int] | None:
+        if position >= len(self.node.inputs) or self.node.inputs[position] == ABSENT:
+            return None
+        value = self.network.values[self.node.inputs[position]]
+        if value.content is not None:
+            return [int(item) for item in array_of(value).reshape(-1).tolist()]
+        if value.computed is None or value.dtype not in ("", "int64", "int32"):
+            raise Unproven("has an input that is no constant")
+        return [int(item) for item in np.frombuffer(value.computed(), value.dtype or "int64").tolist()]
+
+    def size(self, axis: int, result: int = 0) -> int:
+        return _shape(self.network, self.node.outputs[result])[axis]
+
+    def without_rows(self, position: int, axis: int, rank: int) -> None:
+        """A fixed input that is broadcast to a result of this rank has the same values in each row."""
+        value = self.network.values[self.node.inputs[position]]
+        shape = _shape(self.network, self.node.inputs[position])
+        place = axis - rank + len(shape)
+        if place < 0 or shape[place] == 1:
+            return
+        if value.content is not None:
+            array = array_of(value)
+            rows = np.moveaxis(array, place, 0)
+            if all(row.tobytes() == rows[0].tobytes() for row in rows):
+                return
+        raise Unproven(f"reads {value.label!r}, a constant with rows of its own")
+
+    def joined(self, rank: int) -> Motion:
+        """The common motion of all inputs, broadcast from the last axis on."""
+        together: Motion | None = None
+        for value in self.node.inputs:
+            motion = self.found.of.get(value)
+            if motion is None:
+                continue
+            shape = _shape(self.network, value)
+            axis = motion.axis + rank - len(shape)
+            moved = Motion(axis, motion.rate, motion.rows, motion.hops)
+            if together is None:
+                together = moved
+            elif (together.axis, together.rate) != (axis, moved.rate):
+                raise Unproven("joins tensors that move along other axes, or at another pace")
+            else:
+                low, high = max(together.rows[0], moved.rows[0]), min(together.rows[1], moved.rows[1])
+                together = Motion(axis, moved.rate, (low, max(low, high)), math.lcm(together.hops, moved.hops))
+        assert together is not None
+        for position, value in enumerate(self.node.inputs):
+            if value in self.found.fixed:
+                self.without_rows(position, together.axis, rank)
+        return together
+
+    def elementwise(self) -> Sequence[Motion]:
+        if self.node.settings.keys() & {"axis", "broadcast"}:
+            raise Unproven("broadcasts in its own way")
+        motion = self.joined(self.rank)
+        for value in self.node.inputs:
+            if value in self.found.of:
+                shape = _shape(self.network, value)
+                if shape[motion.axis - self.rank + len(shape)] != self.size(motion.axis):
+                    raise Unproven("repeats a row")
+        return [motion]
+
+    def windowed(self) -> Sequence[Motion]:
+        motion, shape, rank = self.only(0), self.shape(0), self.rank
+        weights = self.node.inputs[1] if len(self.node.inputs) > 1 else ABSENT
+        self.not_hybrid(weights)
+        channels = channels_axis(self.node, rank)
+        if motion.axis == 0 or (motion.axis == channels and weights == ABSENT):
+            return [motion]
+        if motion.axis == channels:
+            raise Unproven("adds up rows, which are its channels")
+        spatial = [axis for axis in range(1, rank) if axis != channels]
+        kernel = None
+        if weights != ABSENT:
+            full = _shape(self.network, weights)
+            kernel = full[1:3] if self.node.kind in ("CONV_2D", "DEPTHWISE_CONV_2D") else full[2:]
+        along = windows(self.node, [shape[axis] for axis in spatial], kernel)[spatial.index(motion.axis)]
+        whole = motion.rows[0], motion.rows[1] - along.reach + 1
+        inside = Motion(motion.axis, motion.rate, whole, motion.hops)
+        return [inside.mapped(motion.axis, offset=-along.pad_begin, step=along.stride, stop=self.size(motion.axis))]
+
+    def not_hybrid(self, weights: int) -> None:
+        """TFLite's kernels for float inputs and integer weights scale all rows by the largest value in any."""
+        if weights == ABSENT or "BuiltinOptions" not in self.node.settings:
+            return
+        dtypes = [self.network.values[value].dtype for value in (self.node.inputs[0], weights)]
+        if dtypes[0].startswith("float") and not dtypes[1].startswith("float"):
+            raise Unproven("scales all rows by the largest value in any of them (float input, integer weights)")
+
+    def concatenated(self) -> Sequence[Motion]:
+        axis = number(self.node, "axis", 0) % self.rank
+        moving = [place for place, value in enumerate(self.node.inputs) if value in self.found.of]
+        first = self.found.of[self.node.inputs[moving[0]]]
+        if first.axis != axis:
+            return [self.joined(self.rank)]
+        if len(moving) > 1:
+            raise Unproven("joins tensors one behind the other along the rows")
+        before = sum(self.shape(place)[axis] for place in range(moving[0]))
+        return [first.mapped(axis, offset=-before)]
+
+    def padded(self) -> Sequence[Motion]:
+        motion = self.only(0)
+        begin, _ = pads_of(self.node, self.network, self.rank)[motion.axis]
+        return [motion.mapped(motion.axis, offset=-begin, stop=self.size(motion.axis))]
+
+    def sliced(self) -> Sequence[Motion]:
+        """ONNX's Slice and TFLite's SLICE and STRIDED_SLICE, by constants."""
+        motion, shape = self.only(0), self.shape(0)
+        starts = self.integers(1)
+        if starts is None:
+            raise Unproven("states no constant bounds")
+        if self.node.kind == "SLICE":
+            return [motion.mapped(motion.axis, offset=starts[motion.axis], stop=self.size(motion.axis))]
+        axes, steps = list(range(len(starts))), self.integers(3)
+        if self.node.kind == "Slice":
+            axes, steps = self.integers(3) or axes, self.integers(4)
+        steps = steps or [1] * len(starts)
+        masks = {name: number(self.node, name, 0) for name in ("beginMask", "shrinkAxisMask", "newAxisMask")}
+        if masks["newAxisMask"] or number(self.node, "ellipsisMask", 0):
+            raise Unproven("has a mask of new axes")
+        axis = motion.axis - sum(masks["shrinkAxisMask"] >> place & 1 for place in range(motion.axis))
+        for place, start, step in zip(axes, starts, steps, strict=True):
+            if place % len(shape) != motion.axis:
+                continue
+            if step < 1 or masks["shrinkAxisMask"] >> place & 1:
+                raise Unproven("reverses rows, or takes one")
+            size = shape[motion.axis]
+            start = 0 if masks["beginMask"] >> place & 1 else start + size * (start < 0)
+            return [motion.mapped(axis, offset=min(max(start, 0), size), step=step, stop=self.size(axis))]
+        return [Motion(axis, motion.rate, motion.rows, motion.hops)]
+
+    def divided(self) -> Sequence[Motion]:
+        """Split, SPLIT and SPLIT_V; SPLIT lists the axis before the tensor, SPLIT_V behind it."""
+        place = 1 if self.node.kind == "SPLIT" else 0
+        motion, rank = self.only(place), len(self.shape(place))
+        stated = {"SPLIT": self.integers(0), "SPLIT_V": self.integers(2) if self.node.kind == "SPLIT_V" else None}
+        axis = (stated.get(self.node.kind) or [number(self.node, "axis", 0)])[0] % rank
+        if axis != motion.axis:
+            return [motion] * len(self.node.outputs)
+        moved, start = [], 0
+        for result in range(len(self.node.outputs)):
+            moved.append(motion.mapped(axis, offset=start, stop=self.size(axis, result)))
+            start += self.size(axis, result)
+        return moved
+
+    def reshaped(self) -> Sequence[Motion]:
+        """All elements in sequence: a row stays a row, or becomes several."""
+        motion, shape = self.only(0), self.shape(0)
+        before, made = math.prod(shape[: motion.axis]), _shape(self.network, self.node.outputs[0])
+        inner = 1
+        for behind in range(motion.axis, len(shape)):
+            inner *= shape[behind] if behind > motion.axis else 1
+            for axis, size in enumerate(made):
+                if math.prod(made[:axis]) == before and size == shape[motion.axis] * inner:
+                    return [motion.mapped(axis, repeats=inner)]
+        raise Unproven("puts rows and other dimensions into one")
+
+    def transposed(self) -> Sequence[Motion]:
+        motion = self.only(0)
+        order = list(integers(self.node, "perm", range(self.rank)[::-1]))
+        if len(self.node.inputs) > 1:
+            order = self.integers(1) or []
+        return [Motion(order.index(motion.axis), motion.rate, motion.rows, motion.hops)]
+
+    def normalised_rows(self) -> Sequence[Motion]:
+        """Softmaxes and normalisations, which read all positions along an axis, or from it on."""
+        motion = self.joined(self.rank)
+        kind, last = self.node.kind, self.rank - 1
+        version = self.network.settings.get(("version of operator set", ""), (0,))
+        recent = isinstance(version, tuple) and isinstance(version[0], int) and version[0] >= 13
+        norm = kind in LAYER_NORMS
+        axis = number(self.node, "axis", -1 if recent or norm else 1) % self.rank if not kind.isupper() else last
+        stop = axis + 1 if recent and not norm else self.rank
+        if axis <= motion.axis < stop:
+            raise Unproven("normalises over the rows")
+        return [motion]
+
+    def reduced(self) -> Sequence[Motion]:
+        motion, shape = self.only(0), self.shape(0)
+        axes = self.integers(1) if len(self.node.inputs) > 1 else list(integers(self.node, "axes", ()))
+        over = {axis % len(shape) for axis in axes or range(len(shape))}
+        if motion.axis in over:
+            raise Unproven("reduces over the rows")
+        name, default = ("keepDims", 0) if self.node.kind.isupper() else ("keepdims", 1)
+        gone = 0 if number(self.node, name, default) else sum(axis < motion.axis for axis in over)
+        return [Motion(motion.axis - gone, motion.rate, motion.rows, motion.hops)]
+
+    def globally_pooled(self) -> Sequence[Motion]:
+        motion = self.only(0)
+        if motion.axis > 1:
+            raise Unproven("pools over the rows")
+        return [motion]
+
+    def scaled(self) -> Sequence[Motion]:
+        """BatchNormalization, QuantizeLinear and DequantizeLinear: constants for each position along an axis."""
+        motion, batch = self.only(0), self.node.kind == "BatchNormalization"
+        axis = 1 if batch else number(self.node, "axis", 1) % self.rank
+        if (batch and number(self.node, "training_mode", 0)) or number(self.node, "block_size", 0):
+            raise Unproven("learns, or has a scale for each block")
+        many = any(
+            math.prod(self.shape(place)) > 1
+            for place in range(1, len(self.node.inputs))
+            if self.node.inputs[place] != ABSENT
+        )
+        if axis == motion.axis and many:
+            raise Unproven("scales each row by a constant of its own")
+        return [motion]
+
+    def multiplied(self) -> Sequence[Motion]:
+        """MatMul and Gemm of rows and a fixed matrix."""
+        motion, rank = self.only(0), len(self.shape(0))
+        flips = ("transA", "adjX", "transBatchA", "transBatchB")
+        if motion.axis == rank - 1 or any(number(self.node, name, 0) for name in flips):
+            raise Unproven("adds up rows, or transposes them")
+        if rank != self.rank or (motion.axis < rank - 2 and len(self.shape(1)) > 2):
+            raise Unproven("multiplies batches of several matrices")
+        if len(self.node.inputs) > 2 and self.node.inputs[2] != ABSENT:
+            self.without_rows(2, motion.axis, rank)
+        return [motion]
+
+    def connected(self) -> Sequence[Motion]:
+        """TFLite's FULLY_CONNECTED: rows of the last dimension."""
+        motion, shape = self.only(0), self.shape(0)
+        self.not_hybrid(self.node.inputs[1])
+        if motion.axis == len(shape) - 1 or shape[-1] != self.shape(1)[1]:
+            raise Unproven("reads several rows as one")
+        if len(shape) == self.rank:
+            return [motion]
+        return self.reshaped()
+
+    def resized(self) -> Sequence[Motion]:
+        """TFLite's resizes by powers of two, for which the fixed-point scale is exact, and ONNX's that copy rows."""
+        motion, node = self.only(0), self.node
+        factor, rest = divmod(self.size(motion.axis), self.shape(0)[motion.axis])
+        near = node.kind != "RESIZE_BILINEAR"
+        if node.kind == "Resize":
+            text = {
+                name: node.settings.get(name) for name in ("mode", "nearest_mode", "coordinate_transformation_mode")
+            }
+            asymmetric = text["coordinate_transformation_mode"] == (3, b"asymmetric")
+            if text["mode"] not in (None, (3, b"nearest")) or not asymmetric or text["nearest_mode"] != (3, b"floor"):
+                raise Unproven("does not copy rows from asymmetric coordinates, rounded down")
+            scales = self.network.values[node.inputs[2]] if len(node.inputs) == 3 and node.inputs[2] != ABSENT else None
+            if scales is None or scales.content is None or array_of(scales).reshape(-1)[motion.axis] != factor:
+                raise Unproven("states no whole factor")
+        elif factor & (factor - 1) or number(node, "alignCorners", 0):
+            raise Unproven("has a factor that is no power of two, or aligns corners")
+        if rest or not factor:
+            raise Unproven("makes rows at places between rows")
+        half = factor - 1 if number(node, "halfPixelCenters", 0) and not near else 0
+        low, high = motion.rows
+        inside = [
+            row
+            for row in range(self.size(motion.axis))
+            if low <= (2 * row - half) // (2 * factor) and (2 * row - half) // (2 * factor) + (not near) < high
+        ]
+        rows = (inside[0], inside[-1] + 1) if inside else (0, 0)
+        return [Motion(motion.axis, motion.rate * factor, rows, motion.hops)]
+
+    def gathered(self) -> Sequence[Motion]:
+        """Rows of indices into fixed data, or fixed indices along another axis than the rows."""
+        if len(self.node.inputs) != 2 or number(self.node, "batchDims", 0):
+            raise Unproven("gathers by batches")
+        axis = number(self.node, "axis", 0) % len(self.shape(0))
+        if self.node.inputs[1] in self.found.of:
+            motion = self.only(1)
+            return [Motion(axis + motion.axis, motion.rate, motion.rows, motion.hops)]
+        motion = self.only(0)
+        if motion.axis == axis:
+            raise Unproven("takes single rows")
+        moved = motion.axis if motion.axis < axis else motion.axis + len(self.shape(1)) - 1
+        return [Motion(moved, motion.rate, motion.rows, motion.hops)]
+
+
+_RULES: Mapping[object, Callable[[_Rule], Sequence[Motion]]] = {
+    "Add": _Rule.elementwise,
+    "Conv": _Rule.windowed,
+    **dict.fromkeys(("Concat", "CONCATENATION"), _Rule.concatenated),
+    **dict.fromkeys(("Pad", "PAD", "PADV2", "MIRROR_PAD"), _Rule.padded),
+    **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), _Rule.sliced),
+    **dict.fromkeys(("Split", "SPLIT", "SPLIT_V"), _Rule.divided),
+    **dict.fromkeys(
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _Rule.reshaped
+    ),
+    **dict.fromkeys(("Transpose", "TRANSPOSE"), _Rule.transposed),
+    **dict.fromkeys(
+        ("Softmax", "LogSoftmax", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", *sorted(LAYER_NORMS)),
+        _Rule.normalised_rows,
+    ),
+    **dict.fromkeys(
+        (
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceProd",
+            "ReduceSum",
+            "MEAN",
+            "SUM",
+            "REDUCE_MAX",
+            "REDUCE_MIN",
+            "REDUCE_PROD",
+        ),
+        _Rule.reduced,
+    ),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _Rule.globally_pooled),
+    **dict.fromkeys(("BatchNormalization", "QuantizeLinear", "DequantizeLinear"), _Rule.scaled),
+    **dict.fromkeys(("MatMul", "Gemm"), _Rule.multiplied),
+    "FULLY_CONNECTED": _Rule.connected,
+    **dict.fromkeys(("Resize", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _Rule.resized),
+    **dict.fromkeys(("Gather", "GATHER"), _Rule.gathered),
+}
+"""By kind; all element-wise kinds stand under Add, and all windows under Conv."""
