@@ -1,0 +1,188 @@
+"""The stream of a window's network, which is then fitted in its place, and what it is held against: its window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.fitting.candidates import Candidate, Original
+from downset.fitting.job import Job
+from downset.fitting.preparing import measure_original, read
+from downset.formats.onnx.read import without_defaults
+from downset.formats.reading import load
+from downset.formats.stream_files import write_stream
+from downset.formats.stream_records import record_of
+from downset.graph.core import Graph
+from downset.messages import Message, Setting
+from downset.partial.stream_rows import StreamRows, moving_input, stream_rows
+from downset.partial.streams import check_streamable, stream_of
+from downset.results.fit import Fit
+from downset.results.stream_fit import Broken, StreamFit
+from downset.results.streams import Hop
+from downset.rewrites.tflite_form import tflite_form
+from downset.runtimes.hops import compare_hops
+from downset.text import format_bytes
+
+__all__ = ["InHops", "chosen_rows", "in_hops", "with_stream"]
+
+_CLEARLY = 0.8
+"""An axis of which a call computes at most this share of the multiply-adds that one of another axis does is the one
+that moves."""
+_GAINS = 0.95
+"""A stream is worth writing where a call computes at most this share of the window's multiply-adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class InHops:
+    """A stream that is fitted. `window`: the window's network as it was measured; `rows`: what a call computes."""
+
+    window: Original
+    rows: StreamRows
+
+
+def in_hops(job: Job) -> tuple[Job, InHops | None]:
+    """(the job that fits the stream in place of the model, the stream), where one is asked for; else the job itself.
+    Raises UsageError for a hop that does not fit, and UnsupportedError where nothing is shared from window to window,
+    naming the operators."""
+    if job.options.stream is None:
+        return job, None
+    ask = hop_of(job.options.stream)
+    if job.form not in (".tflite", ".onnx"):
+        raise UsageError(
+            Message(Setting("stream", job.options.stream), f" is for .tflite and .onnx files, not for {job.form}")
+        )
+    graph = without_defaults(load(job.path, shapes=job.options.shapes))
+    rows = chosen_rows(graph, ask)
+    if rows.macs > _GAINS * rows.window_macs:
+        raise UnsupportedError(_nothing(rows))
+    stream = stream_of(rows, "states" if job.form == ".onnx" else "variables")
+    job, window = measure_original(job, read(replace(job, scratch=_folder(job, "window"))))
+    path = _folder(job, "stream") / job.path.name
+    job.listener.progress("writing the stream")
+    write_stream(path, tflite_form(stream.graph), stream.record)
+    options = replace(job.options, shapes=None, dims=None)
+    return replace(job, path=path, options=options, ranges=None), InHops(window, rows)
+
+
+def hop_of(stated: Sequence[int]) -> Hop:
+    """The hop, with the axis where it is stated. Raises UsageError for other lists of numbers."""
+    if not 1 <= len(stated) <= 2:
+        raise UsageError(f"a stream is stated by its hop, and maybe the axis: 8 or (8, 1), not {tuple(stated)}")
+    return Hop(*stated)
+
+
+def _folder(job: Job, name: str) -> Path:
+    folder = job.scratch / name
+    folder.mkdir()
+    return folder
+
+
+def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
+    """The rows of the stream along the stated axis, or along the one that moves: that of which a call computes the
+    fewest multiply-adds. Raises UsageError where that is not clear."""
+    check_streamable(graph)
+    if hop.rows < 1:
+        raise UsageError(f"a hop has at least 1 row, not {hop.rows}")
+    found = _candidates(graph, hop)
+    found.sort(key=lambda rows: rows.macs)
+    if len(found) > 1 and found[0].macs > _CLEARLY * found[1].macs and found[1].macs <= _GAINS * found[1].window_macs:
+        axes = ", ".join(_axis(rows) for rows in found[:3])
+        raise UsageError(
+            Message(
+                f"several axes could be time: {axes}; name one, ",
+                Setting("stream", (hop.rows, found[0].moving.dimension)),
+            )
+        )
+    return found[0]
+
+
+def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
+    found, reasons = [], []
+    for tensor in graph.inputs:
+        meta = graph.tensors[tensor]
+        axes = range(len(meta.shape)) if hop.axis is None else [hop.axis]
+        if hop.axis is not None and not 0 <= hop.axis < len(meta.shape):
+            reasons.append(f"input {meta.name!r} has axes 0 to {len(meta.shape) - 1}, no axis {hop.axis}")
+            continue
+        for axis in axes:
+            if meta.shape[axis] < 2 and hop.axis is None:
+                continue
+            if axis and len(meta.shape) > 2 and meta.shape[0] > 1:
+                reasons.append(
+                    f"input {meta.name!r} has a batch of {meta.shape[0]} windows, and a stream makes one a call: fix the "
+                    "batch to 1"
+                )
+                continue
+            if not 0 < hop.rows < meta.shape[axis]:
+                reasons.append(
+                    f"a hop of {hop.rows} rows does not fit input {meta.name!r}, which has {meta.shape[axis]} along axis "
+                    f"{axis}: a hop has 1 to {meta.shape[axis] - 1}"
+                )
+                continue
+            found.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
+    if not found:
+        raise UsageError(reasons[0] if reasons else "no input has an axis of several rows that could be time")
+    return found
+
+
+def _axis(rows: StreamRows) -> str:
+    name = rows.moving.graph.tensors[rows.moving.tensor].name
+    return f"axis {rows.moving.dimension} of {name!r} ({rows.moving.window} rows)"
+
+
+def _nothing(rows: StreamRows) -> Message:
+    """Why a stream gains nothing."""
+    share = 100 * rows.macs / max(rows.window_macs, 1)
+    broken = "; ".join(f"{one.reason} at {one.kind} {one.name!r}" for one in breaks_of(rows)[:3])
+    return Message(
+        f"a stream of {_axis(rows)} computes {share:.0f} % of the window's multiply-adds in each call: "
+        f"{broken or 'the hop is too long'}"
+    )
+
+
+def breaks_of(rows: StreamRows) -> list[Broken]:
+    """The operators that break sharing, those that cost most multiply-adds first."""
+    ops, form = rows.moving.graph.ops, rows.moving.form.ops
+    said = [(form[index].macs, Broken(ops[index].name, ops[index].kind, why)) for index, why in rows.breaks.items()]
+    return [one for _, one in sorted(said, key=lambda item: -item[0])]
+
+
+def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
+    """The result with what the stream takes beside its window. Raises UnsupportedError where it takes no less, and
+    InvalidPlan where one of its hops differs from the window."""
+    rows, window = made.rows, made.window
+    record = record_of(chosen.path)
+    assert record is not None
+    graphs: Sequence[Graph] = (window.graph, load(chosen.path))
+    job.listener.progress("holding hops against windows")
+    comparison = None
+    if window.file.measured is not None:
+        comparison = compare_hops(
+            job.target.name, (window.file.path, chosen.path), graphs, record, seed=job.options.seed
+        )
+        if not comparison.rounds_alike:
+            raise InvalidPlan(
+                f"{job.options.model}: in {job.target.name} the stream differs from its window by up to "
+                f"{comparison.max_abs_error:g} of {comparison.largest:g}; nothing written"
+            )
+    before = window.file.measured_bytes() or window.before.arena_bytes
+    after = chosen.measured_bytes() or chosen.arena_bytes
+    if after >= before:
+        why = "; ".join(f"{one.reason} at {one.kind} {one.name!r}" for one in breaks_of(rows)[:3])
+        raise UnsupportedError(
+            f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
+            + (f" ({why})" if why else "")
+        )
+    stream = StreamFit(
+        record=record,
+        window_bytes=before,
+        stream_bytes=after,
+        window_macs=rows.window_macs,
+        macs=rows.macs,
+        kept_bytes=rows.kept_bytes,
+        breaks=tuple(breaks_of(rows)),
+        comparison=comparison,
+    )
+    return replace(result, stream=stream)
