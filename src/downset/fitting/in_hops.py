@@ -14,7 +14,7 @@ from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import load
 from downset.formats.stream_files import write_stream
 from downset.formats.stream_records import record_of
-from downset.graph.core import Graph
+from downset.graph.core import Graph, Tensor
 from downset.messages import Message, Setting
 from downset.partial.stream_rows import StreamRows, moving_input, stream_rows
 from downset.partial.streams import check_streamable, stream_of
@@ -58,7 +58,9 @@ def in_hops(job: Job) -> tuple[Job, InHops | None]:
     if rows.macs > _GAINS * rows.window_macs:
         raise UnsupportedError(_nothing(rows))
     stream = stream_of(rows, "states" if job.form == ".onnx" else "variables")
-    job, window = measure_original(job, read(replace(job, scratch=_folder(job, "window"))))
+    window_job = replace(job, scratch=_folder(job, "window"), options=replace(job.options, states="variables"))
+    measured_job, window = measure_original(window_job, read(window_job))
+    job = replace(job, target=measured_job.target)
     path = _folder(job, "stream") / job.path.name
     job.listener.progress("writing the stream")
     write_stream(path, tflite_form(stream.graph), stream.record)
@@ -99,32 +101,32 @@ def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
 
 
 def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
+    """The streams along each axis of each input, or along the stated axis. Raises UsageError where there is none."""
     found, reasons = [], []
     for tensor in graph.inputs:
         meta = graph.tensors[tensor]
         axes = range(len(meta.shape)) if hop.axis is None else [hop.axis]
-        if hop.axis is not None and not 0 <= hop.axis < len(meta.shape):
-            reasons.append(f"input {meta.name!r} has axes 0 to {len(meta.shape) - 1}, no axis {hop.axis}")
-            continue
         for axis in axes:
-            if meta.shape[axis] < 2 and hop.axis is None:
-                continue
-            if axis and len(meta.shape) > 2 and meta.shape[0] > 1:
-                reasons.append(
-                    f"input {meta.name!r} has a batch of {meta.shape[0]} windows, and a stream makes one a call: fix the "
-                    "batch to 1"
-                )
-                continue
-            if not 0 < hop.rows < meta.shape[axis]:
-                reasons.append(
-                    f"a hop of {hop.rows} rows does not fit input {meta.name!r}, which has {meta.shape[axis]} along axis "
-                    f"{axis}: a hop has 1 to {meta.shape[axis] - 1}"
-                )
-                continue
-            found.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
+            reason = _fault(meta, axis, hop.rows)
+            if not reason:
+                found.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
+            elif hop.axis is not None or meta.shape[axis] > 1:
+                reasons.append(f"input {meta.name!r} {reason}")
     if not found:
         raise UsageError(reasons[0] if reasons else "no input has an axis of several rows that could be time")
     return found
+
+
+def _fault(meta: Tensor, axis: int, hop: int) -> str:
+    """Why an input has no windows along this axis that move by a hop; "" where it has."""
+    shape = meta.shape
+    if axis >= len(shape):
+        return f"has axes 0 to {len(shape) - 1}, no axis {axis}"
+    if axis and len(shape) > 2 and shape[0] > 1:
+        return f"has a batch of {shape[0]} windows, and a stream takes one: fix the batch to 1"
+    if hop >= shape[axis]:
+        return f"has {shape[axis]} rows along axis {axis}: a hop has fewer, not {hop}"
+    return ""
 
 
 def _axis(rows: StreamRows) -> str:
