@@ -14,12 +14,15 @@ from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
+from downset.equivalence.stream import check_stream
 from downset.errors import InvalidPlan, LoadError
-from downset.formats.certificates import read_certificate
+from downset.formats.certificates import Certificate, read_certificate
+from downset.formats.stream_records import record_of
 from downset.formats.tflite.read import load_tflite
 from downset.graph.core import ABSENT
 from downset.memory.overlaps import ELEMENTWISE, TABLE
 from downset.results.comparisons import Proof
+from downset.results.streams import StreamRecord
 
 __all__ = ["prove"]
 
@@ -46,6 +49,9 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         if wrong is not None:
             raise InvalidPlan(f"{other}: the offsets that it carries for TFLite Micro are wrong: {wrong}")
     placed = second.offline is not None
+    record = record_of(other)
+    if record is not None and record_of(original) is None:
+        return _stream((original, other), first.network, second, record, shapes)
     difference = check_bijection(first.network, second.network, find_bijection(first.network, second.network))
     if difference is None or second.certificate is None:
         return Proof(difference is None, placed=placed, reason=difference or "")
@@ -65,6 +71,21 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         placed=placed,
         reason=outcome.unproven,
     )
+
+
+def _stream(
+    paths: tuple[Named, Named], window: FileNetwork, second: _File, record: StreamRecord, shapes: Shapes | None
+) -> Proof:
+    """The proof that a stream computes what the original does on windows."""
+    original, other = paths
+    network = second.network
+    try:
+        certificate = Certificate(1, {}) if second.certificate is None else read_certificate(second.certificate)
+        if Path(original).suffix.lower() == ".onnx":
+            window, network = with_shapes(window, original, shapes), with_shapes(network, other, None)
+    except LoadError as error:
+        return Proof(False, placed=second.offline is not None, reason=error.message)
+    return check_stream(window, network, certificate, record, second.offline)
 
 
 def _allowed_overlaps(path: Named, offline: Offline) -> May:
