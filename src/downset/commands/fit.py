@@ -44,7 +44,7 @@ from downset.text import format_seconds, printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
-    from downset.fitting.job import RewriteName
+    from downset.fitting.job import RewriteName, StatesName
     from downset.reports.document import Document
     from downset.runtimes.targets import TargetName
 
@@ -116,6 +116,12 @@ __all__ = ["fit"]
     "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; its inputs and outputs are smaller by 128."
 )
 @click.option(
+    "--states",
+    type=click.Choice(["variables", "in-place"]),
+    help="Where the states of a streaming file are kept (tflm): in variables, or in place in the arena, which takes "
+    "least and is for TFLite Micro only. Default: in-place with --header, else variables.",
+)
+@click.option(
     "--on-chip",
     type=SIZES,
     metavar="SIZE,...",
@@ -155,7 +161,7 @@ __all__ = ["fit"]
     "Limits", options=["--ram", "--slower", "--larger", "--time-limit", "--work-limit", "--worker-memory"]
 )
 @click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
-@click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--header"])
+@click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
 def fit(
@@ -182,6 +188,7 @@ def fit(
     strips: int | None,
     kernels: str | None,
     int8: bool,
+    states: StatesName | None,
     on_chip: tuple[int, ...] | None,
     slower: float | None,
     larger: float | None,
@@ -222,6 +229,7 @@ def fit(
         front=front,
         kernels=kernels,
         int8=int8,
+        states=states or ("variables" if header_path is None else "auto"),
         on_chip=on_chip or (),
         slower=slower,
         larger=larger,

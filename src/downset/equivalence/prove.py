@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from downset.arenas.check_overlaps import reads_before_it_writes
@@ -14,6 +14,7 @@ from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
+from downset.equivalence.states import Unproven, one_call, states_fault, states_of, without_states
 from downset.equivalence.stream import check_stream
 from downset.errors import InvalidPlan, LoadError
 from downset.formats.certificates import Certificate, read_certificate
@@ -37,7 +38,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     certificate of rewriting, a proof may also show for each of its tensors which part of the original's tensors it
     holds. Without a proof, `reason` names the first difference. `shapes` fixes inputs of .onnx files by name, since
     rewriting is proven for given sizes. Raises LoadError for damaged files, and InvalidPlan where offsets in `other`
-    for TFLite Micro would overwrite bytes that are still needed.
+    for TFLite Micro would overwrite bytes that are still needed, or separate the two values of a state in place.
     """
     suffixes = {Path(path).suffix.lower() for path in (original, other)}
     if suffixes not in ({".tflite"}, {".onnx"}):
@@ -48,13 +49,22 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         wrong = check_placement(second.network, second.offline, may)
         if wrong is not None:
             raise InvalidPlan(f"{other}: the offsets that it carries for TFLite Micro are wrong: {wrong}")
-    placed = second.offline is not None
+    lost = states_fault(second.network, second.offline)
+    if lost is not None:
+        raise InvalidPlan(f"{other} is for TFLite Micro, and {lost}")
     record = record_of(other)
     if record is not None and record_of(original) is None:
         return _stream((original, other), first.network, second, record, shapes)
+    placed, states = second.offline is not None, len(states_of(second.network))
+    if states and not states_of(first.network):
+        try:
+            first = replace(first, network=one_call(first.network, second.network))
+        except Unproven as error:
+            return Proof(False, placed=placed, reason=str(error))
+        second = replace(second, network=without_states(second.network))
     difference = check_bijection(first.network, second.network, find_bijection(first.network, second.network))
     if difference is None or second.certificate is None:
-        return Proof(difference is None, placed=placed, reason=difference or "")
+        return Proof(difference is None, placed=placed, reason=difference or "", states=states)
     try:
         certificate = read_certificate(second.certificate)
         sized = first.network
@@ -70,6 +80,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         rewrites=len(certificate.parts) + len(certificate.joined),
         placed=placed,
         reason=outcome.unproven,
+        states=states,
     )
 
 

@@ -75,6 +75,9 @@ class Candidate:
         return self._taken("total_bytes")
 
     def head_grew(self, original: Candidate) -> bool:
+        """Whether the head is larger than the original's. States in place lie there, and not in the tail."""
+        if self.plan is not None and self.plan.graph.states:
+            return False
         return self._taken("head_bytes") > original._taken("head_bytes") > 0
 
     def _taken(self, part: str) -> int:
@@ -111,7 +114,8 @@ def write_planned(job: Job, plan: PlannedGraph, name: str) -> list[Candidate]:
     them."""
     order, arena, writer = plan.together.order, plan.together.arena, WRITERS[job.form]
     candidates = []
-    if plan.rewrites or order.steps != tuple(range(len(order.steps))):
+    moved = bool(plan.rewrites) or order.steps != tuple(range(len(order.steps)))
+    if moved and not plan.graph.states:  # states in place need offsets
         reordered = _unused(job.scratch / f"{name}{job.form}")
         writer.write(reordered, plan.graph, order, None)
         # Without offsets in a file that could hold them, the runtime places the tensors.

@@ -11,12 +11,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from downset.errors import DownsetError
 from downset.fitting.candidates import Original
 from downset.fitting.choosing import candidates_of
-from downset.fitting.job import FitOptions, Job, Listener, RewriteName, check_options
+from downset.fitting.job import FitOptions, Job, Listener, RewriteName, StatesName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
@@ -59,6 +60,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     front: bool = False,
     kernels: str | None = None,
     int8: bool = False,
+    states: StatesName = "variables",
     on_chip: Sequence[int] = (),
     slower: float | None = None,
     larger: float | None = None,
@@ -93,7 +95,10 @@ def fit(  # noqa: PLR0913 - users know its keywords
     `rewrite`: "auto" also rewrites the graph where that lowers the peak; "off" does not, and makes strips only where
     `ram_bytes`, `max_recompute` or `strips` ask for them. `inexact`: also compute quantised sums part by part, which
     rounds each part. `int8`: fit the exact int8 form of a uint8 file, which TFLite Micro runs; its inputs and outputs
-    are those of the file less 128. `kernels`: the library whose kernels run the file in TFLite Micro, "reference",
+    are those of the file less 128. `states`: whether the file keeps states in "variables", as the runtimes do, or
+    "in-place": each is an input and an output at one offset of the arena, which takes least in TFLite Micro and is
+    wrong in any other runtime. The caller then initialises them, as `firmware` writes. "auto": in place where that is
+    possible. `kernels`: the library whose kernels run the file in TFLite Micro, "reference",
     "cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4" or "esp-nn-generic", with the version behind "@"
     ("esp-nn-s3@1.2.1"; without it the most that any known version takes counts). Their scratch is part of what is
     needed, and plans for ESP-NN place it. With the first three, results may lie over inputs where the library's loops
@@ -127,6 +132,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
         front=front,
         kernels=kernels,
         int8=int8,
+        states=states,
         on_chip=on_chip,
         slower=slower,
         larger=larger,
@@ -181,6 +187,8 @@ def _fitted(job: Job, original: Original, states: States) -> Fit:
     others = list_candidates(job, original, planned)
     candidates = candidates_of(job, planned, measure_all(job, original, others))
     choice = capped(job, choose_by_process(job, original.graph, candidates, race))
+    if choice.file.name == "original" and original.graph.states and original.executed != job.path:
+        return fit_model(replace(job.options, states="variables"), job.listener)  # in place it takes no less
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from downset.budget import INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
@@ -29,11 +29,13 @@ __all__ = [
     "Notes",
     "RewriteName",
     "SearchTime",
+    "StatesName",
     "check_options",
     "policy_of",
 ]
 
 RewriteName = Literal["auto", "off"]
+StatesName = Literal["variables", "in-place", "auto"]
 FilePath = str | os.PathLike[str]
 
 BLOCK_BYTES = 1024
@@ -62,6 +64,7 @@ class FitOptions:
     front: bool = False
     kernels: str | None = None
     int8: bool = False
+    states: StatesName = "variables"
     on_chip: Sequence[int] = ()
     slower: float | None = None
     larger: float | None = None
@@ -226,6 +229,8 @@ def check_options(options: FitOptions) -> Target:
     target = _with_kernels(_target_of(path, options.target), options.kernels)
     check_work_limit(options.work_limit)
     _check_values(options)
+    if options.states == "in-place" and not target.offsets:
+        raise UsageError(f"states in place are for TFLite Micro (target tflm): {target.name} ignores offsets")
     _check_policy(options, target)
     _check_arena(options, target)
     if options.output is not None:
@@ -268,6 +273,8 @@ def _check_values(options: FitOptions) -> None:
         raise UsageError(f"a time limit of {options.time_limit_s:g} s leaves no time; give more than 0")
     if options.rewrite not in ("auto", "off"):
         raise UsageError(f"rewrite must be 'auto' or 'off', not {options.rewrite!r}")
+    if options.states not in get_args(StatesName):
+        raise UsageError(f"states must be {' or '.join(map(repr, get_args(StatesName)))}, not {options.states!r}")
     if any(size < BLOCK_BYTES for size in options.on_chip):
         raise UsageError(
             f"on-chip memory of {min(options.on_chip)} bytes cannot hold a cache block; give at least {BLOCK_BYTES}"

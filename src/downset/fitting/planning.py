@@ -70,7 +70,7 @@ def list_candidates(job: Job, original: Original, planned: Planned) -> list[Cand
     """The candidates other than the original: the best plan's files, the runtime's optimised form of the original, the
     files of the network rewritten, and those in strips where an option asks for them."""
     candidates = write_planned(job, planned.best, "order")
-    if original.executed != job.path:
+    if original.executed != job.path and not original.graph.states:
         candidates.append(Candidate("optimised", original.executed, original.before.arena_bytes))
     if planned.rewritable and job.may_search("not rewritten"):
         job.listener.progress("trying rewrites")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from downset.errors import InvalidPlan, LoadError, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original, arena_as_placed
+from downset.fitting.in_place import check_target, with_states_in_place
 from downset.fitting.job import FitOptions, Job, Listener, Notes, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.ranges import split_ranges
@@ -59,7 +60,9 @@ def read(job: Job) -> Original:
             raise
         graph, executed = _as_it_is(job, error), job.path
         notes = [Message("ONNX Runtime's optimised form is left out: ", error.message)]
-    read_feeds(graph, job.options.inputs)  # a mistake is told before the searches
+    check_target(job, graph)
+    own = graph if executed == job.path or not graph.states else load(job.path)
+    read_feeds(own, job.options.inputs)  # a mistake is told before the searches
     job.notes.add(*notes)
     output = job.options.output
     job.notes.add(*filter(None, [graph.source.note]))
@@ -140,10 +143,10 @@ def _placed(job: Job, executed: Path, graph: Graph) -> Original:
 
 
 def _executed_file(job: Job) -> tuple[Path, list[str]]:
-    """The file that the runtime executes, for ONNX Runtime the file's optimised form, else the model; and notes about
-    it."""
+    """The file that is planned: for ONNX Runtime the optimised form of the model, for TFLite Micro that with its states
+    in place where that is asked for, else the model; and notes about it."""
     if job.target.prepare is None:
-        return job.path, []
+        return with_states_in_place(job)
     prepared = job.scratch / "optimised" / job.path.name
     prepared.parent.mkdir()
     return prepared, job.target.prepare(job.path, prepared, job.options.shapes)

@@ -18,7 +18,18 @@ from downset.text import abridged
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ABSENT", "LARGEST_BYTES", "Graph", "Op", "Role", "Source", "Tensor", "dtype_bits", "tensor_bytes"]
+__all__ = [
+    "ABSENT",
+    "LARGEST_BYTES",
+    "Graph",
+    "InPlaceState",
+    "Op",
+    "Role",
+    "Source",
+    "Tensor",
+    "dtype_bits",
+    "tensor_bytes",
+]
 
 ABSENT = -1
 """The index in `Op.inputs` and `Op.outputs` of an optional tensor that is not given."""
@@ -117,6 +128,18 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class InPlaceState:
+    """A state that stays at one place from one call to the next: the graph output `written` is put over the graph input
+    `read`. `initial`: the bytes, repeated to the size of the tensor, that the caller puts there before the first call
+    and after a reset."""
+
+    name: str
+    read: int
+    written: int
+    initial: bytes = bytes(1)
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a graph came from. `format`: onnx, tflite, torch, json or built. Operator i of the graph is node
     `op_index[i]` of the file's main graph, and tensor i is tensor `tensor_index[i]` (-1: not in the file). After a
@@ -166,6 +189,8 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Callable[[], npt.NDArray[Any]]] = field(default_factory=dict)
     source: Source = Source("built")
+    states: tuple[InPlaceState, ...] = ()
+    """States in place, which only TFLite Micro keeps (memory model tflm)."""
     facts: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """A cache of results that follow from the operators and are asked for often (`graph.halos`, `graph.cost`)."""
 
@@ -207,12 +232,17 @@ class Graph:
         return tuple(map(tuple, read_by))
 
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """By operator: the operators that make its inputs and those in its `after`, ascending, each once."""
+        """By operator: the operators that make its inputs, those in its `after`, and those that read the state over
+        which it writes, ascending, each once."""
         made_by = self.producers()
-        return tuple(
-            tuple(sorted({*op.after, *(made_by[tensor] for tensor in op.inputs if tensor != ABSENT)} - {-1}))
-            for op in self.ops
-        )
+        waits = [{*op.after, *(made_by[tensor] for tensor in op.inputs if tensor != ABSENT)} for op in self.ops]
+        for state in self.states:
+            waits[made_by[state.written]].update(
+                index
+                for index, op in enumerate(self.ops)
+                if state.read in op.inputs and state.written not in op.outputs
+            )
+        return tuple(tuple(sorted(earlier - {-1})) for earlier in waits)
 
     def constant(self, tensor: int) -> npt.NDArray[Any] | None:
         """The value of a constant tensor, or None where the tensor is not a constant with a known value."""
@@ -278,7 +308,32 @@ class Graph:
             tensor = self.tensors[index]
             if made_by[index] < 0 and index not in inputs and tensor.role == "activation":
                 raise LoadError(f"graph output {tensor.name!r} is made by no operator")
+        self._check_states(made_by)
         return self
+
+    def _check_states(self, made_by: list[int]) -> None:
+        """Raise LoadError for a state that cannot stay in place: its next value would be written over the old one while
+        that is still read."""
+        seen: set[int] = set()
+        for state in self.states:
+            lawful = state.read in self.inputs and state.read not in self.outputs and state.written in self.outputs
+            if not lawful or made_by[state.written] < 0:
+                raise LoadError(f"state {state.name!r} is not an input, and an output that an operator makes")
+            before, after = self.tensors[state.read], self.tensors[state.written]
+            if (before.shape, before.dtype, before.nbytes) != (after.shape, after.dtype, after.nbytes):
+                raise LoadError(f"state {state.name!r}: {before.name!r} and {after.name!r} differ in shape or type")
+            if seen & {state.read, state.written} or not state.initial or before.nbytes % len(state.initial):
+                raise LoadError(
+                    f"state {state.name!r} shares a tensor with another, or its initial bytes do not fill it"
+                )
+            seen |= {state.read, state.written}
+            writer = made_by[state.written]
+            late = next((op for op in self.ops[writer:] if state.read in op.inputs), None)
+            if late is not None:
+                raise LoadError(
+                    f"state {state.name!r} is not in place: {self.ops[writer].name!r} writes its next value over it, "
+                    f"but {late.name!r} reads it then or later"
+                )
 
 
 def fingerprint(graph: Graph) -> str:

@@ -170,6 +170,9 @@ class Edit:
             tuple(number[tensor] for tensor in self._outputs),
             {number[old]: read for old, read in self.constants.items() if old in number},
             source,
+            tuple(
+                replace(state, read=number[state.read], written=number[state.written]) for state in self._graph.states
+            ),
         ).check()
 
     def _sorted(self, slots: list[_Slot]) -> list[_Slot]:
@@ -184,15 +187,17 @@ class Edit:
         placed: dict[int, None] = {}
         begun: set[int] = set()
         keep = self._needed(slots, made_by)
+        readers = {
+            made_by[state.written]: [index for index in sorted(keep) if state.read in slots[index].op.inputs]
+            for state in self._graph.states
+        }
         for root in self._roots(slots, keep):
             stack = [root]
             while stack:
                 slot_index = stack[-1]
-                waits = [
-                    made_by[tensor]
-                    for tensor in _reading(slots[slot_index].op)
-                    if tensor in made_by and made_by[tensor] not in placed and made_by[tensor] != slot_index
-                ]
+                needed = [made_by[tensor] for tensor in _reading(slots[slot_index].op) if tensor in made_by]
+                needed += readers.get(slot_index, ())
+                waits = [earlier for earlier in needed if earlier not in placed and earlier != slot_index]
                 if slot_index in placed:
                     stack.pop()
                 elif waits:

@@ -64,6 +64,8 @@ class MemoryModel:
     """Whether rows cut out of a tensor stay where they lie in it, if the operator states at which byte (attribute
     `lies_at`), and parts of a concatenation are made inside its result, if it lists their positions (`in_place`). The
     kernel then copies each byte onto itself."""
+    states_in_place: bool = False
+    """Whether the next value of a state in place is written over the old one. Its bytes are taken for the whole run."""
     accumulates: bool = False
     """Whether a Sum of partial results (attribute partial_sum=1) adds them up in the bytes of its result, from the
     first part on."""
@@ -128,9 +130,10 @@ _MODELS = (
     MemoryModel(
         "tflm",
         "TFLite Micro's arena head: live, each tensor rounded up to 16 bytes; where a rewrite says so, rows that are "
-        "cut out or joined lie where they are copied to",
+        "cut out or joined lie where they are copied to; a state in place has one place for the whole run",
         alignment=16,
         rows_in_place=True,
+        states_in_place=True,
     ),
     MemoryModel(
         "litert",

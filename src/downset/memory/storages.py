@@ -132,6 +132,7 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
     count, listed = len(graph.tensors), 0
     storage_map = StorageMap([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
     read_by = graph.consumers()
+    state_of = {state.written: state.read for state in graph.states} if model.states_in_place else {}
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
             if graph.tensors[tensor].role == "activation":
@@ -146,6 +147,10 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
             if tensor == ABSENT or graph.tensors[tensor].role != "activation":
                 continue
             if tensor in storage_map.outputs and not model.outputs_counted:
+                continue
+            if tensor in state_of:
+                (storage,) = storage_map.storages_of[state_of[tensor]]
+                storage_map.lay(tensor, storage, 0)
                 continue
             if position == 0 and _is_view(graph, model, op, storage_map):
                 source = op.inputs[0]
@@ -227,6 +232,8 @@ def _is_cut(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -
     if not model.rows_in_place or "lies_at" not in op.attrs or op.outputs[0] in storage_map.outputs:
         return False
     begin, source = int(op.attrs["lies_at"]), op.inputs[0]
+    if any(source in (state.read, state.written) for state in graph.states):
+        return False  # the state is written over while the rows may still be read
     inside = begin >= 0 and begin + graph.tensors[op.outputs[0]].nbytes <= graph.tensors[source].nbytes
     return inside and len(storage_map.storages_of[source]) == 1
 

@@ -43,8 +43,10 @@ class Proof:
     checked by runs only. `exact`: every element is computed as before; False where sums are added in another sequence.
     `finite`: it is proven for finite values only, because kernels are padded with zeros, or sums change places with an
     average. `rewrites`: the number of tensors that are proven to hold parts of others, in a rewritten network.
-    `placed`: the second file holds offsets that keep apart all tensors live at the same time. `reason`: why there is no
-    proof. `stream`: where the second file is a stream, what is proven of it."""
+    `placed`: the second file holds offsets that keep apart all tensors live at the same time. `states`: how many states
+    it keeps in place; the proof is then an induction over the calls, which assumes that TFLite Micro runs the file and
+    that the caller initialises them and writes nothing else to the arena. `reason`: why there is no proof. `stream`:
+    where the second file is a stream, what is proven of it."""
 
     proven: bool
     exact: bool = True
@@ -54,6 +56,7 @@ class Proof:
     reason: str = ""
     finite: bool = False
     stream: StreamProof | None = None
+    states: int = 0
 
 
 @dataclass(frozen=True, slots=True)

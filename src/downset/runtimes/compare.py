@@ -30,6 +30,7 @@ from downset.results.comparisons import Comparison, Proof
 from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.results.streams import StreamRecord
 from downset.runtimes import ort
+from downset.runtimes.calls import calls_differ, calls_difference, compare_calls
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
 from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_feeds, read_feeds
 from downset.runtimes.interfaces import inputs_difference
@@ -107,10 +108,12 @@ def compare(  # noqa: PLR0913 - users know its keywords
     sizes = shared_sizes(first, second, shapes=shapes, dims=dims)
     shapes, source = sizes.shapes, FeedSource(sizes.shapes, seed, inputs)
     graphs = [load(path, shapes=shapes, trust=trust and suffix == ".pt2") for path in (first, second)]
-    apart = inputs_difference(first, second, graphs)
+    in_place = calls_differ(graphs)
+    apart = calls_difference(graphs) if in_place else inputs_difference(first, second, graphs)
     if apart:
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
-    comparison = _compared((first, second), runtime or next(iter(able), None), source, time_limit_s, trust=trust)
+    chosen = runtime or ("tflm" if in_place else next(iter(able), None))
+    comparison = _compared((first, second), chosen, source, 0 if in_place else time_limit_s, trust=trust)
     if runtime is None and not shapes:
         comparison = with_offsets(first, second, comparison, source)
     return replace(comparison, assumed=sizes.note)
@@ -119,7 +122,8 @@ def compare(  # noqa: PLR0913 - users know its keywords
 def _compared(
     files: tuple[Named, Named], runtime: RuntimeName | None, source: FeedSource, time_limit_s: float, *, trust: bool
 ) -> Comparison:
-    """`compare` of files that take the same inputs. `runtime`: None for a format of which nothing is run."""
+    """`compare` of files that take the same inputs. `runtime`: None for a format of which nothing is run.
+    `time_limit_s`: 0 where no further runs are to be made."""
     first, second = files
     suffix = Path(first).suffix.lower()
     proof = prove_same(first, second, shapes=source.shapes)
@@ -133,7 +137,7 @@ def _compared(
         comparison = compare_outputs(first, second, runtime=runtime, source=source, opened=opened, proof=proof)
     except (UnsupportedError, LimitReached) as error:
         return replace(not_compared(error.message), proof=proof)
-    if not proof.proven and suffix != ".pt2":
+    if not proof.proven and suffix != ".pt2" and time_limit_s:
         return _reached(first, second, comparison, source, time_limit_s)
     return comparison
 
@@ -246,6 +250,8 @@ def _run_both(
     proof: Proof | None,
 ) -> Comparison:
     """`compare_outputs`, whose result has no proof yet."""
+    if calls_differ(graphs):
+        return compare_calls(runtime, paths, graphs, source)
     (first, second), row = paths, RUNTIMES[runtime]
     held = runtime == "ort" and (opened.form is not None or (proof is not None and proof.proven))
     names = _common(*graphs) if row.looks_inside and not held else []

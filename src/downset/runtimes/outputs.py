@@ -34,6 +34,8 @@ from downset.text import brief
 __all__ = [
     "Array",
     "Computed",
+    "calls_in_ort",
+    "calls_in_tflm",
     "in_litert",
     "in_ort",
     "in_tflm",
@@ -71,11 +73,25 @@ def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: 
     return worker_outputs("tflm_here", path, feeds)
 
 
+def calls_in_tflm(path: Named, feeds: Feeds, states: Mapping[int, bytes]) -> Computed:
+    """Call the file in TFLite Micro as a firmware does that keeps its states in place: `states`, the initial bytes by
+    the position of the input, are put there once, and a call sets the first inputs only. Before that, calls on noise
+    have left their bytes everywhere in the arena."""
+    given = {"states": [[place, initial.hex()] for place, initial in states.items()]}
+    return worker_outputs("tflm_here", path, feeds, options=given)
+
+
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
     """Run the file in ONNX Runtime with these settings. Tensors inside are those of a copy of which they are outputs:
     ONNX Runtime's optimisation may fuse that in other ways."""
     computed = worker_outputs("ort_here", path, feeds, options={"settings": settings})
     return Computed(computed.outputs, ort_inside(path, feeds[:1], inside, settings=settings) if inside else {})
+
+
+def calls_in_ort(path: Named, feeds: Feeds, states: Sequence[tuple[str, str]]) -> Computed:
+    """Call a stream in ONNX Runtime, whose states are passed on: (input, output) by name. They are NaN or noise at
+    first."""
+    return worker_outputs("ort_calls_here", path, feeds, options={"states": [list(pair) for pair in states]})
 
 
 def ort_inside(path: Named, feeds: Feeds, inside: Sequence[str], *, settings: SessionSettings) -> Mapping[str, Array]:
@@ -169,13 +185,22 @@ def litert_here(
     return _packed(outputs, kept)
 
 
-def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
-    """`in_tflm` inside the worker process."""
+def tflm_here(
+    path: str, feeds: str, names: list[list[str]], inside: list[str], states: Sequence[tuple[int, str]] = ()
+) -> dict[str, Array]:
+    """`in_tflm` inside the worker process, or with `states` `calls_in_tflm`."""
     del inside
     runtime = optional_library("tflite_micro", what="running in TFLite Micro", extra="tflm").runtime
     outputs = []
     try:
         interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
+        if states:
+            _fill_with_noise(interpreter)
+        for place, initial in states:
+            detail = interpreter.get_input_details(place)
+            size = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
+            filled = np.frombuffer(bytes.fromhex(initial) * size, detail["dtype"], int(np.prod(detail["shape"])))
+            interpreter.set_input(filled.reshape(detail["shape"]), place)
         for run in unpacked(feeds, names):
             for index, value in enumerate(run.values()):
                 interpreter.set_input(value, index)
@@ -185,6 +210,16 @@ def tflm_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) 
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
     return _packed(outputs, {})
+
+
+def _fill_with_noise(interpreter: Any) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        for place in count_of(interpreter.get_input_details):
+            detail = interpreter.get_input_details(place)
+            noise = random.integers(0, 100, detail["shape"]).astype(detail["dtype"])
+            interpreter.set_input(noise, place)
+        interpreter.invoke()
 
 
 def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
@@ -219,6 +254,43 @@ def ort_here(
     if inside:
         return _packed([], dict(enumerate(session_outputs(session, runs[0], inside))))
     return _packed(_each(runs, lambda run: session_outputs(session, run), failing), {})
+
+
+def ort_calls_here(
+    path: str, feeds: str, names: list[list[str]], inside: list[str], states: Sequence[tuple[str, str]]
+) -> dict[str, Array]:
+    """`calls_in_ort` inside the worker process."""
+    del inside
+    library = onnxruntime_library()
+    library.set_default_logger_severity(4)
+    session = open_session(library, path, DEFAULT)
+    inputs = {one.name: one for one in session.get_inputs()}
+    outputs = [one.name for one in session.get_outputs()]
+    kept = {}
+    for read, _ in states:
+        dtype, noise = _NOISE[inputs[read].type]
+        kept[read] = np.full(inputs[read].shape, noise, dtype)
+    computed = []
+    for run in unpacked(feeds, names):
+        values = session_outputs(session, {**run, **kept})
+        kept = {read: values[outputs.index(written)] for read, written in states}
+        computed.append(values)
+    return _packed(computed, {})
+
+
+_NOISE: Mapping[str, tuple[Any, float]] = {
+    "tensor(float)": (np.float32, np.nan),
+    "tensor(float16)": (np.float16, np.nan),
+    "tensor(double)": (np.float64, np.nan),
+    "tensor(int8)": (np.int8, 77),
+    "tensor(uint8)": (np.uint8, 77),
+    "tensor(int16)": (np.int16, 77),
+    "tensor(uint16)": (np.uint16, 77),
+    "tensor(int32)": (np.int32, 77),
+    "tensor(int64)": (np.int64, 77),
+    "tensor(bool)": (np.bool_, 1),
+}
+"""By type of a state: its type in NumPy, and what it holds at first."""
 
 
 def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:

@@ -35,6 +35,11 @@ class Flatbuffer:
         self.model.buffers.append(buffer)
         return len(self.model.buffers) - 1
 
+    @property
+    def kinds(self) -> dict[int, str]:
+        """The names of builtin operators by number."""
+        return {number: name for name, number in vars(self.schema.BuiltinOperator).items() if name[0] != "_"}
+
     def packed(self) -> bytes:
         """The content of a file with these tables."""
         return bytes(self.utilities.convert_object_to_bytearray(self.model))

@@ -22,7 +22,8 @@ from downset.formats.open_sizes import Axes, settled
 from downset.formats.tflite.flatbuffer import stored_flatbuffer
 from downset.formats.tflite.kinds import RENAMED, TRANSLATED, Translated
 from downset.formats.tflite.side_effects import SideEffects, variable_name
-from downset.graph.core import ABSENT, Graph, Op, Role, Source, Tensor, tensor_bytes
+from downset.formats.tflite.stored_states import STATES_KEY, read_states
+from downset.graph.core import ABSENT, Graph, InPlaceState, Op, Role, Source, Tensor, tensor_bytes
 from downset.messages import Setting
 from downset.process.file_ranges import FileRange, FileState, file_state
 from downset.text import printable
@@ -160,7 +161,21 @@ class _TfliteGraphReader:
             if tensor.nbytes == 0 and index not in written and tensor.role == "activation":
                 tensors[index] = replace(tensor, role="constant")  # an empty constant has no bytes in the file
         source = Source("tflite", str(self._path), tuple(range(len(ops))), tuple(range(len(raw))))
-        return Graph(self._path.stem, tuple(tensors), tuple(ops), inputs, outputs, constants, source)
+        states = self._states({tensor.name: index for index, tensor in enumerate(tensors)})
+        return Graph(self._path.stem, tuple(tensors), tuple(ops), inputs, outputs, constants, source, states)
+
+    def _states(self, number: Mapping[str, int]) -> tuple[InPlaceState, ...]:
+        """The states that the file's metadata says to be in place. `number`: the tensors by name."""
+        entries = (self._model.Metadata(index) for index in range(self._model.MetadataLength()))
+        buffers = [entry.Buffer() for entry in entries if entry.Name() == STATES_KEY.encode()]
+        if not buffers:
+            return ()
+        start, size = self._buffer(buffers[-1])
+        stored = read_states(self._data[start : start + size])
+        lost = next((name for one in stored for name in (one.input, one.output) if name not in number), None)
+        if lost is not None:
+            raise LoadError(f"{self._path} names a state {lost!r} that is no tensor of it")
+        return tuple(InPlaceState(one.name, number[one.input], number[one.output], one.initial_bytes) for one in stored)
 
     def input_axes(self) -> dict[str, Axes]:
         """The sizes of the inputs, by name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from downset.formats.tflite.kinds import PURE_CUSTOM
 
-__all__ = ["SideEffects", "variable_name"]
+__all__ = ["SideEffects", "Variable", "variable_name"]
 
 Variable = tuple[bytes, bytes]
 

@@ -13,6 +13,7 @@ import numpy as np
 from downset.errors import UnsupportedError, UsageError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
+from downset.formats.tflite.stored_states import STATES_KEY, packed_states, states_of
 from downset.formats.tflite.write_states import write_states
 from downset.graph.core import Graph
 from downset.process.whole_files import write_whole
@@ -39,16 +40,16 @@ def export_tflite(
     tensor to the runtime. `kernels`: the library for which the offsets are right, where results may overlap inputs; the
     file names it (metadata `downset.kernels`). `record`: that of a stream, whose inputs and outputs are the graph's; in
     the form "variables" its states become resource variables that are zero at first. Metadata of an earlier plan is
-    replaced. Raises UnsupportedError for a graph that is not from a .tflite file or cannot be stated in one, and
-    UsageError where the file cannot be written.
+    replaced. Raises UnsupportedError for a graph that is not from a .tflite file or cannot be stated in one, or whose
+    states in place the offsets do not keep, and UsageError where the file cannot be written.
     """
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
     file = read_flatbuffer(graph.source.path)
     main = file.model.subgraphs[0]
     place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
-    _drop_metadata(file.model, _METADATA)
-    _drop_metadata(file.model, KERNELS_KEY)
+    for name in (_METADATA, KERNELS_KEY, STATES_KEY):
+        _drop_metadata(file.model, name)
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
     if graph.source.rewritten:
@@ -64,6 +65,7 @@ def export_tflite(
         if sorted(positions) != list(range(len(main.operators))):
             raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
         main.operators = [main.operators[position] for position in positions]
+    _add_states(file, graph, offsets or {})
     if offsets is not None:
         _add_offsets(file, graph, offsets, place)
         if kernels:
@@ -91,6 +93,19 @@ def _add_offsets(file: Flatbuffer, graph: Graph, offsets: Mapping[int, int], pla
             raise UsageError(f"tensor {graph.tensors[tensor].name!r} lies at {offset}: the format ends at 2 GiB")
         plan[3 + place[tensor]] = offset
     _append_metadata(file, _METADATA, plan.tobytes())
+
+
+def _add_states(file: Flatbuffer, graph: Graph, offsets: Mapping[int, int]) -> None:
+    for state in graph.states:
+        before, after = offsets.get(state.read), offsets.get(state.written)
+        if before is None or before != after:
+            raise UnsupportedError(
+                f"{graph.name} keeps its state {state.name!r} in place: a file needs offsets, and the same one for "
+                f"{graph.tensors[state.read].name!r} and {graph.tensors[state.written].name!r}; plan an arena under "
+                "memory model tflm"
+            )
+    if graph.states:
+        _append_metadata(file, STATES_KEY, packed_states(states_of(graph)))
 
 
 def _certify(file: Flatbuffer, graph: Graph) -> None:

@@ -21,7 +21,7 @@ from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.halos import same_pads, window
 
-__all__ = ["operator_code", "write_rewritten"]
+__all__ = ["drop_weights", "operator_code", "write_rewritten"]
 
 _CODES = {name: code for code, name in DTYPES.items()}
 _ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
@@ -54,7 +54,7 @@ def write_rewritten(file: Flatbuffer, graph: Graph, steps: Sequence[int]) -> dic
     indices = _Indices(place, old_place)
     main.operators = [_operator(file, graph, step, old_operators, indices) for step in steps]
     _renumber_interface(model, old_place)
-    _drop_weights(model)
+    drop_weights(model)
     del place[ABSENT]
     return place
 
@@ -194,7 +194,7 @@ def _renumber_interface(model: Any, old_place: Mapping[int, int]) -> None:
                 entry.tensorIndex = old_place[entry.tensorIndex]
 
 
-def _drop_weights(model: Any) -> None:
+def drop_weights(model: Any) -> None:
     """Empty the buffers to which nothing refers any more. They stay in the list, so that the indices of the others stay
     valid."""
     used = {entry.buffer for subgraph in model.subgraphs for entry in subgraph.tensors}
