@@ -22,7 +22,7 @@ __all__ = ["Held", "Step", "check_step"]
 
 _OF_FILES = ("subgraphs", "signatures")
 """Settings of .tflite files that count graphs and name their inputs; the proof compares what they stand for."""
-_COPIES = ("Identity", "Reshape", "RESHAPE")
+_COPIES = ("Identity", "Reshape", "RESHAPE", "SLICE")
 
 
 @dataclass(frozen=True, slots=True)
