@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from downset.fitting.job import Job
 from downset.fitting.preparing import measure_original, read
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import load
-from downset.formats.stream_files import write_stream
+from downset.formats.stream_files import carry_certificate, write_stream
 from downset.formats.stream_records import record_of
 from downset.graph.core import Graph, Tensor
 from downset.messages import Message, Setting
@@ -22,7 +22,7 @@ from downset.results.fit import Fit
 from downset.results.stream_fit import Broken, StreamFit
 from downset.results.streams import Hop
 from downset.rewrites.tflite_form import tflite_form
-from downset.runtimes.hops import compare_hops
+from downset.runtimes.compare import compare
 from downset.text import format_bytes
 
 __all__ = ["InHops", "chosen_rows", "in_hops", "with_stream"]
@@ -36,10 +36,12 @@ _GAINS = 0.95
 
 @dataclass(frozen=True, slots=True)
 class InHops:
-    """A stream that is fitted. `window`: the window's network as it was measured; `rows`: what a call computes."""
+    """A stream that is fitted. `window`: the window's network as it was measured; `rows`: what a call computes;
+    `shapes`: the stated shapes of the window's inputs."""
 
     window: Original
     rows: StreamRows
+    shapes: Mapping[str, tuple[int, ...]] | None
 
 
 def in_hops(job: Job) -> tuple[Job, InHops | None]:
@@ -64,8 +66,8 @@ def in_hops(job: Job) -> tuple[Job, InHops | None]:
     path = _folder(job, "stream") / job.path.name
     job.listener.progress("writing the stream")
     write_stream(path, tflite_form(stream.graph), stream.record)
-    options = replace(job.options, shapes=None, dims=None)
-    return replace(job, path=path, options=options, ranges=None), InHops(window, rows)
+    job_shapes, options = job.options.shapes, replace(job.options, shapes=None, dims=None)
+    return replace(job, path=path, options=options, ranges=None), InHops(window, rows, job_shapes)
 
 
 def hop_of(stated: Sequence[int]) -> Hop:
@@ -155,20 +157,17 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
     """The result with what the stream takes beside its window. Raises UnsupportedError where it takes no less, and
     InvalidPlan where one of its hops differs from the window."""
     rows, window = made.rows, made.window
+    job.listener.progress("holding hops against windows")
     record = record_of(chosen.path)
     assert record is not None
-    graphs: Sequence[Graph] = (window.graph, load(chosen.path))
-    job.listener.progress("holding hops against windows")
-    comparison = None
-    if window.file.measured is not None:
-        comparison = compare_hops(
-            job.target.name, (window.file.path, chosen.path), graphs, record, seed=job.options.seed
+    carry_certificate(job.path, chosen.path)
+    runtime = job.target.name if window.file.measured is not None else None
+    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=made.shapes, seed=job.options.seed)  # type: ignore[arg-type]
+    if not comparison.agrees():
+        raise InvalidPlan(
+            f"{job.options.model}: in {comparison.runtime} a hop differs from its window by up to "
+            f"{comparison.max_abs_error or 0:g} of {comparison.largest:g}; nothing written"
         )
-        if not comparison.rounds_alike:
-            raise InvalidPlan(
-                f"{job.options.model}: in {job.target.name} the stream differs from its window by up to "
-                f"{comparison.max_abs_error:g} of {comparison.largest:g}; nothing written"
-            )
     before = window.file.measured_bytes() or window.before.arena_bytes
     after = chosen.measured_bytes() or chosen.arena_bytes
     if after >= before:
