@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from downset.errors import InvalidPlan, UnsupportedError, UsageError
+from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.job import Job
 from downset.fitting.preparing import measure_original, read
@@ -19,8 +19,9 @@ from downset.messages import Message, Setting
 from downset.partial.stream_rows import StreamRows, moving_input, stream_rows
 from downset.partial.streams import check_streamable, stream_of
 from downset.results.fit import Fit
-from downset.results.stream_fit import Broken, StreamFit
-from downset.results.streams import Hop
+from downset.results.sessions import Latency
+from downset.results.stream_fit import Broken, KeptState, StreamFit
+from downset.results.streams import Hop, StreamRecord
 from downset.rewrites.tflite_form import tflite_form
 from downset.runtimes.compare import compare
 from downset.text import format_bytes
@@ -162,7 +163,7 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
     assert record is not None
     carry_certificate(job.path, chosen.path)
     runtime = job.target.name if window.file.measured is not None else None
-    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=made.shapes, seed=job.options.seed)  # type: ignore[arg-type]
+    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=made.shapes, seed=job.options.seed)
     if not comparison.agrees():
         raise InvalidPlan(
             f"{job.options.model}: in {comparison.runtime} a hop differs from its window by up to "
@@ -176,6 +177,7 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
             f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
             + (f" ({why})" if why else "")
         )
+    window_s, latency = _times(job, made, chosen)
     stream = StreamFit(
         record=record,
         window_bytes=before,
@@ -183,7 +185,32 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
         window_macs=rows.window_macs,
         macs=rows.macs,
         kept_bytes=rows.kept_bytes,
+        kept=tuple(_kept_states(rows, record)),
+        window_s=window_s,
+        latency=latency,
         breaks=tuple(breaks_of(rows)),
         comparison=comparison,
     )
     return replace(result, stream=stream)
+
+
+def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
+    """The states of a record, with the rows that a call computes anew."""
+    form, names = rows.moving.form, {meta.name: place for place, meta in enumerate(rows.moving.graph.tensors)}
+    for state in record.states:
+        tensor, (first, stop) = names[state.tensor], state.rows
+        new = sum(end - begin for begin, end in rows.computed[tensor])
+        yield KeptState(state, form.rows[tensor], new, form.bytes_per_row[tensor] * (stop - first))
+
+
+def _times(job: Job, made: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
+    """(seconds of a run of the window, the latency of a call with its ratio to that), where the runtime is timed."""
+    window = made.window.file
+    if job.target.time is None or window.measured is None:
+        return None, None
+    try:
+        first, second = job.target.time([window.path, chosen.path], seed=job.options.seed)
+    except DownsetError as error:
+        job.notes.add(Message("the window was not timed: ", error.message))
+        return None, None
+    return first.usual_s, second

@@ -61,7 +61,8 @@ def _carry_onnx(stream: str | os.PathLike[str], fitted: str | os.PathLike[str]) 
     before, model = read_skeleton(stream), read_skeleton(fitted)
     said = [next((one for one in each.metadata_props if one.key == METADATA_KEY), None) for each in (before, model)]
     names = {name for node in model.graph.node for name in node.output} | {one.name for one in model.graph.input}
-    parts = _composed(*(None if one is None else one.value.encode() for one in said), names)
+    before_parts, after_parts = (None if one is None else one.value.encode() for one in said)
+    parts = _composed(before_parts, after_parts, names)
     if parts:
         entry = said[1] or model.metadata_props.add(key=METADATA_KEY)
         entry.value = write_certificate(parts).decode()
