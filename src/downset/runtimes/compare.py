@@ -102,8 +102,8 @@ def compare(  # noqa: PLR0913 - users know its keywords
         raise UsageError(f"{runtime} does not run {suffix} files; choose {' or '.join(able) or 'none'}")
     record = record_of(second)
     if record is not None and record_of(first) is None:
-        chosen = runtime_of(record, second, runtime)
-        return _stream_compared((first, second), record, chosen, FeedSource(shapes, seed, inputs), dims)
+        source = FeedSource(shapes, seed, inputs)
+        return _stream_compared((first, second), record, runtime_of(record, second, runtime), source, dims)
     # A bad file is an error here, not in the runtime.
     sizes = shared_sizes(first, second, shapes=shapes, dims=dims)
     shapes, source = sizes.shapes, FeedSource(sizes.shapes, seed, inputs)
