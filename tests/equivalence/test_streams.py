@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-import numpy as np
-import onnx
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from downset.equivalence.prove import prove
 from tests.effort import cases
-from tests.equivalence.stream_cases import apart, onnx_case, onnx_hops, tflite_case, tflm_hops
-from tests.needs import needs
-from tests.strip_networks import strip_networks
+from tests.equivalence.stream_cases import apart, onnx_case, onnx_hops
 
 ROUNDING = 2e-5
 """Of float32 in ONNX Runtime, whose kernels add up terms in a sequence that depends on the number of rows."""

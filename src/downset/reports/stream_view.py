@@ -49,7 +49,8 @@ _KEPT = (
 
 def stream_parts(stream: StreamFit) -> list[Part]:
     """The table of states, and what the caller must know."""
-    caption = f"kept from call to call: {format_bytes(sum(one.nbytes for one in stream.kept))} B of rows of the window's tensors"
+    nbytes = format_bytes(sum(one.nbytes for one in stream.kept))
+    caption = f"kept from call to call: {nbytes} B, rows of the window's tensors"
     return [Table(_KEPT, stream.kept, caption, key="stream.states"), Facts(tuple(_facts(stream)))]
 
 
