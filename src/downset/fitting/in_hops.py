@@ -24,7 +24,7 @@ from downset.results.stream_fit import Broken, KeptState, StreamFit
 from downset.results.streams import Hop, StreamRecord
 from downset.rewrites.tflite_form import tflite_form
 from downset.runtimes.compare import compare
-from downset.text import format_bytes
+from downset.text import format_bytes, printable, shortened
 
 __all__ = ["InHops", "chosen_rows", "in_hops", "with_stream"]
 
@@ -140,18 +140,28 @@ def _axis(rows: StreamRows) -> str:
 def _nothing(rows: StreamRows) -> Message:
     """Why a stream gains nothing."""
     share = 100 * rows.macs / max(rows.window_macs, 1)
-    broken = "; ".join(f"{one.reason} at {one.kind} {one.name!r}" for one in breaks_of(rows)[:3])
+    broken = _broken(rows)
     return Message(
         f"a stream of {_axis(rows)} computes {share:.0f} % of the window's multiply-adds in each call: "
         f"{broken or 'the hop is too long'}"
     )
 
 
+def _broken(rows: StreamRows) -> str:
+    """The operators that break sharing most, in a line."""
+    named = (f"{one.kind} {shortened(printable(one.name), 50)!r}: {one.reason}" for one in breaks_of(rows)[:3])
+    return "; ".join(named)
+
+
 def breaks_of(rows: StreamRows) -> list[Broken]:
-    """The operators that break sharing, those that cost most multiply-adds first."""
+    """The operators that break sharing: those that pad along time first, then those that read all rows; of each, those
+    with most multiply-adds first."""
     ops, form = rows.moving.graph.ops, rows.moving.form.ops
-    said = [(form[index].macs, Broken(ops[index].name, ops[index].kind, why)) for index, why in rows.breaks.items()]
-    return [one for _, one in sorted(said, key=lambda item: -item[0])]
+    return [
+        Broken(ops[index].name, ops[index].kind, why)
+        for group in (rows.pads, rows.breaks)
+        for index, why in sorted(group.items(), key=lambda item: -form[item[0]].macs)
+    ]
 
 
 def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
@@ -172,7 +182,7 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
     before = window.file.measured_bytes() or window.before.arena_bytes
     after = chosen.measured_bytes() or chosen.arena_bytes
     if after >= before:
-        why = "; ".join(f"{one.reason} at {one.kind} {one.name!r}" for one in breaks_of(rows)[:3])
+        why = _broken(rows)
         raise UnsupportedError(
             f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
             + (f" ({why})" if why else "")

@@ -23,7 +23,7 @@ from downset.graph.cost import row_form
 from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import rows_spread_from
-from downset.graph.row_form import Interval, RowForm
+from downset.graph.row_form import Interval, RowForm, RowInput
 from downset.partial.pieces import rows_read
 from downset.rewrites.tflite_form import writable_rows
 
@@ -74,13 +74,15 @@ class KeptRows:
 class StreamRows:
     """The rows of a stream. By tensor: `computed`, the intervals that a call computes, ascending; tensors without any
     are not needed. `kept`: the rows that it keeps. `breaks`: by operator whose rows are not those of earlier calls,
-    although those of all its inputs are: why."""
+    although those of all its inputs are: why. `pads`: by operator that pads the rows, so that rows at the edges of a
+    window differ from call to call: the same."""
 
     moving: Moving
     hop: int
     computed: Mapping[int, tuple[Interval, ...]]
     kept: Mapping[int, KeptRows]
     breaks: Mapping[int, str]
+    pads: Mapping[int, str]
 
     @property
     def macs(self) -> int:
@@ -125,16 +127,17 @@ def stream_rows(moving: Moving, hop: int) -> StreamRows:
     shifts = _Shifts(moving)
     shifts.forward(hop)
     computed, kept = _backward(moving, shifts.of)
-    return StreamRows(moving, hop, computed, kept, shifts.breaks)
+    return StreamRows(moving, hop, computed, kept, shifts.breaks, shifts.pads)
 
 
 @dataclass(slots=True)
 class _Shifts:
-    """The forward pass: `of`, by tensor, its shift; `breaks` as in `StreamRows`."""
+    """The forward pass: `of`, by tensor, its shift; `breaks` and `pads` as in `StreamRows`."""
 
     moving: Moving
     of: dict[int, Shift] = field(default_factory=dict)
     breaks: dict[int, str] = field(default_factory=dict)
+    pads: dict[int, str] = field(default_factory=dict)
 
     def forward(self, hop: int) -> None:
         self.of[self.moving.tensor] = Shift(hop, 1, 0, self.moving.window)
@@ -165,9 +168,18 @@ class _Shifts:
         if hops > MOST_IN_QUEUE:
             self.breaks[index] = f"its rows are those of {hops} calls before: take a hop that its stride divides"
             return None
+        if any(self._clips(item, row_op.rows) for item in row_op.inputs):
+            self.pads[index] = "it pads along time, as SAME does"
         lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in known)
         hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in known)
         return Shift(int(rate * hops), hops, max(lo, 0), max(min(hi, row_op.rows), 0))
+
+    def _clips(self, item: RowInput, rows: int) -> bool:
+        """Whether the first or last rows of the results reach beyond an input."""
+        if item.map is None:
+            return False
+        scale, per, low, high = item.map
+        return low // per < 0 or (scale * (rows - 1) + high) // per >= self.moving.form.rows[item.tensor]
 
     def _mixes(self, index: int) -> str | None:
         """Why rows of the results differ from those of earlier calls although the rows of all inputs are the same."""

@@ -9,7 +9,7 @@ from downset.results.comparisons import Comparison
 from downset.results.sessions import Latency
 from downset.results.streams import State, StreamRecord
 
-__all__ = ["Broken", "KeptState", "StreamFit"]
+__all__ = ["Broken", "HopOffer", "HopOffers", "KeptState", "StreamFit"]
 
 
 class Broken(NamedTuple):
@@ -18,6 +18,31 @@ class Broken(NamedTuple):
     name: str
     kind: str
     reason: str
+
+
+class HopOffer(NamedTuple):
+    """A hop that a stream could have: multiply-adds of a call, bytes of its arena as planned, with its states, of which
+    these are `state_bytes`. `exact`: every element is computed as in the window; else that is known by runs alone."""
+
+    hop: int
+    macs: int
+    arena_bytes: int
+    state_bytes: int
+    states: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HopOffers:
+    """The hops that streams of a model could have, and what its window takes."""
+
+    model: str
+    input: str
+    axis: int
+    window: int
+    window_macs: int
+    window_bytes: int
+    offers: tuple[HopOffer, ...]
 
 
 class KeptState(NamedTuple):
