@@ -149,7 +149,7 @@ def _nothing(rows: StreamRows) -> Message:
 
 def _broken(rows: StreamRows) -> str:
     """The operators that break sharing most, in a line."""
-    named = (f"{one.kind} {shortened(printable(one.name), 50)!r}: {one.reason}" for one in breaks_of(rows)[:3])
+    named = (f"{one.reason} at {one.kind} {shortened(printable(one.name), 50)!r}" for one in breaks_of(rows)[:3])
     return "; ".join(named)
 
 
@@ -183,10 +183,11 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
     after = chosen.measured_bytes() or chosen.arena_bytes
     if after >= before:
         why = _broken(rows)
-        raise UnsupportedError(
-            f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
-            + (f" ({why})" if why else "")
-        )
+        told = f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
+        because = f" ({why})" if why else ""
+        if job.target.offsets and record.form != "in_place":
+            raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
+        raise UnsupportedError(told, because)
     window_s, latency = _times(job, made, chosen)
     stream = StreamFit(
         record=record,

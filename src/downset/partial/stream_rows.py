@@ -161,15 +161,15 @@ class _Shifts:
         known = [(shift, item.map) for shift, item in zip(shifts, row_op.inputs, strict=True) if shift and item.map]
         rates = {Fraction(shift.rows * mapped.per, shift.hops * mapped.scale) for shift, mapped in known}
         if len(rates) > 1:
-            self.breaks[index] = "its inputs move at different rates"
+            self.breaks[index] = "inputs that move at different rates"
             return None
         (rate,) = rates
         hops = lcm(rate.denominator, *(shift.hops for shift, _ in known))
         if hops > MOST_IN_QUEUE:
-            self.breaks[index] = f"its rows are those of {hops} calls before: take a hop that its stride divides"
+            self.breaks[index] = f"rows that return only after {hops} calls (take a hop that its stride divides)"
             return None
         if any(self._clips(item, row_op.rows) for item in row_op.inputs):
-            self.pads[index] = "it pads along time, as SAME does"
+            self.pads[index] = "padding along time (SAME)"
         lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in known)
         hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in known)
         return Shift(int(rate * hops), hops, max(lo, 0), max(min(hi, row_op.rows), 0))
@@ -185,9 +185,9 @@ class _Shifts:
         """Why rows of the results differ from those of earlier calls although the rows of all inputs are the same."""
         graph, form, op = self.moving.graph, self.moving.form, self.moving.graph.ops[index]
         if form.ops[index].whole or any(item.map is None for item in form.ops[index].inputs):
-            return "it reads the whole window"
+            return "the whole window is read"
         if any(broadcast_axis(graph, op, position, form.axis) is not None for position in range(len(op.inputs))):
-            return "its constants have a row of their own for each row"
+            return "constants with values for each row"
         return None
 
 

@@ -74,7 +74,7 @@ def _facts(stream: StreamFit) -> list[str]:
     if not stream.comparison or not stream.comparison.equal:
         lines += [] if stream.comparison else ["calls were not run against windows"]
     for one in stream.breaks[:_BREAKS]:
-        lines.append(f"shares less: {one.kind} {shortened(printable(one.name), _NAMED)!r}, as {one.reason}")
+        lines.append(f"shared less: {one.reason} at {one.kind} {shortened(printable(one.name), _NAMED)!r}")
     return lines
 
 
