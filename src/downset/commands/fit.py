@@ -15,6 +15,7 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     BYTES,
     FACTOR,
+    HOP,
     SHARE,
     SIZES,
     console,
@@ -116,6 +117,15 @@ __all__ = ["fit"]
     "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; its inputs and outputs are smaller by 128."
 )
 @click.option(
+    "--stream",
+    type=HOP,
+    is_flag=False,
+    flag_value="",
+    metavar="[HOP[@AXIS]]",
+    help="Fit the network that is called every HOP rows and computes only what is new, in place of MODEL, which is "
+    "called on overlapping windows; 8@1: along axis 1 of its input. Without a number: list hops.",
+)
+@click.option(
     "--states",
     type=click.Choice(["variables", "in-place"]),
     help="Where the states of a streaming file are kept (tflm): in variables, or in place in the arena, which takes "
@@ -160,7 +170,9 @@ __all__ = ["fit"]
 @click.option_panel(
     "Limits", options=["--ram", "--slower", "--larger", "--time-limit", "--work-limit", "--worker-memory"]
 )
-@click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
+@click.option_panel(
+    "Ways to need less", options=["--stream", "--rewrite", "--inexact", "--max-recompute", "--strips", "--front"]
+)
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
@@ -188,6 +200,7 @@ def fit(
     strips: int | None,
     kernels: str | None,
     int8: bool,
+    stream: tuple[int, ...] | None,
     states: StatesName | None,
     on_chip: tuple[int, ...] | None,
     slower: float | None,
@@ -229,6 +242,7 @@ def fit(
         front=front,
         kernels=kernels,
         int8=int8,
+        stream=stream,
         states=states or ("variables" if header_path is None else "auto"),
         on_chip=on_chip or (),
         slower=slower,

@@ -33,7 +33,6 @@ WITHOUT_MEANING = frozenset(
         METADATA_KEY,
         KERNELS_KEY,
         STREAM_KEY,
-        "downset.states",
         "min_runtime_version",
         "CONVERSION_METADATA",
     },

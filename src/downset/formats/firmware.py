@@ -14,6 +14,7 @@ from pathlib import Path
 
 from downset import __version__
 from downset.errors import UnsupportedError, UsageError
+from downset.formats.firmware_states import state_comment, state_functions
 from downset.formats.kernel_scratch import KernelScratch, kernel_scratch
 from downset.formats.tflite.read import builtin_operators, resource_variables
 from downset.graph.core import Graph
@@ -37,9 +38,9 @@ _WITHOUT_VARIABLES = (
 )
 _WITH_VARIABLES = (
     "//   tflite::MicroAllocator* allocator = tflite::MicroAllocator::Create(arena, kArenaBytes);",
-    "//   static tflite::MicroInterpreter interpreter(",
-    "//       tflite::GetModel(model), resolver, allocator,",
-    "//       tflite::MicroResourceVariables::Create(allocator, kResourceVariables));",
+    "//   tflite::MicroResourceVariables* variables =",
+    "//       tflite::MicroResourceVariables::Create(allocator, kResourceVariables);",
+    "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, allocator, variables);",
 )
 """How the interpreter is made. Variables lie in the arena, and TFLite Micro is told how many there are."""
 _SUM = ["constexpr size_t kArenaBytes = kTensorBytes + kScratchBytes + kTailBytes + kMarginBytes;"]
@@ -102,7 +103,10 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
         "",
         *([declared] if include else [defined, *array, "};"]),
         *_constants(fit, prefix, path),
-        *_operators(path, prefix),
+        *_operators(path),
+        *state_functions(path),
+        f"}}  // namespace downset_{prefix}",
+        "",
         f"#endif  // {guard}",
         "",
     ]
@@ -139,6 +143,7 @@ def _comment(fit: Fit, path: Path) -> list[str]:
         *(_WITH_VARIABLES if resource_variables(path) else _WITHOUT_VARIABLES),
         "//   interpreter.AllocateTensors();",
         "// with the names below, in their namespace.",
+        *state_comment(path),
     ]
 
 
@@ -241,7 +246,7 @@ def _operator_list(title: str, operators: Sequence[str]) -> list[str]:
     return [f"// {title}", *(f"//   {_safe(operator)}" for operator in (*operators[:_LISTED], *more))]
 
 
-def _operators(path: Path, prefix: str) -> list[str]:
+def _operators(path: Path) -> list[str]:
     names = builtin_operators(path)
     methods = [(name, resolver_method(name)) for name in names]
     calls = [
@@ -261,8 +266,6 @@ def _operators(path: Path, prefix: str) -> list[str]:
         *calls,
         "  return ok;",
         "}",
-        "",
-        f"}}  // namespace downset_{prefix}",
         "",
     ]
 

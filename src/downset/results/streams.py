@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from downset.errors import LoadError
 
-__all__ = ["STREAM_KEY", "State", "StreamForm", "StreamRecord", "read_stream_record"]
+__all__ = ["STREAM_KEY", "Hop", "State", "StreamForm", "StreamRecord", "read_stream_record"]
 
 STREAM_KEY = "downset.stream"
 """The name of the record in the metadata of a file."""
@@ -61,6 +61,13 @@ class StreamRecord:
         """The record as the text that stands in a file's metadata."""
         states = [{key: value for key, value in asdict(state).items() if value != ""} for state in self.states]
         return json.dumps({"format": _FORMAT, **asdict(self), "states": states}, ensure_ascii=False)
+
+
+class Hop(NamedTuple):
+    """A stream that is asked for: called every `rows` rows along `axis` of an input; None: the axis that moves."""
+
+    rows: int
+    axis: int | None = None
 
 
 def read_stream_record(text: str | bytes) -> StreamRecord:

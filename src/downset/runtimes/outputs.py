@@ -34,7 +34,6 @@ from downset.text import brief
 __all__ = [
     "Array",
     "Computed",
-    "calls_in_ort",
     "calls_in_tflm",
     "in_litert",
     "in_ort",
@@ -86,12 +85,6 @@ def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: S
     ONNX Runtime's optimisation may fuse that in other ways."""
     computed = worker_outputs("ort_here", path, feeds, options={"settings": settings})
     return Computed(computed.outputs, ort_inside(path, feeds[:1], inside, settings=settings) if inside else {})
-
-
-def calls_in_ort(path: Named, feeds: Feeds, states: Sequence[tuple[str, str]]) -> Computed:
-    """Call a stream in ONNX Runtime, whose states are passed on: (input, output) by name. They are NaN or noise at
-    first."""
-    return worker_outputs("ort_calls_here", path, feeds, options={"states": [list(pair) for pair in states]})
 
 
 def ort_inside(path: Named, feeds: Feeds, inside: Sequence[str], *, settings: SessionSettings) -> Mapping[str, Array]:
@@ -254,43 +247,6 @@ def ort_here(
     if inside:
         return _packed([], dict(enumerate(session_outputs(session, runs[0], inside))))
     return _packed(_each(runs, lambda run: session_outputs(session, run), failing), {})
-
-
-def ort_calls_here(
-    path: str, feeds: str, names: list[list[str]], inside: list[str], states: Sequence[tuple[str, str]]
-) -> dict[str, Array]:
-    """`calls_in_ort` inside the worker process."""
-    del inside
-    library = onnxruntime_library()
-    library.set_default_logger_severity(4)
-    session = open_session(library, path, DEFAULT)
-    inputs = {one.name: one for one in session.get_inputs()}
-    outputs = [one.name for one in session.get_outputs()]
-    kept = {}
-    for read, _ in states:
-        dtype, noise = _NOISE[inputs[read].type]
-        kept[read] = np.full(inputs[read].shape, noise, dtype)
-    computed = []
-    for run in unpacked(feeds, names):
-        values = session_outputs(session, {**run, **kept})
-        kept = {read: values[outputs.index(written)] for read, written in states}
-        computed.append(values)
-    return _packed(computed, {})
-
-
-_NOISE: Mapping[str, tuple[Any, float]] = {
-    "tensor(float)": (np.float32, np.nan),
-    "tensor(float16)": (np.float16, np.nan),
-    "tensor(double)": (np.float64, np.nan),
-    "tensor(int8)": (np.int8, 77),
-    "tensor(uint8)": (np.uint8, 77),
-    "tensor(int16)": (np.int16, 77),
-    "tensor(uint16)": (np.uint16, 77),
-    "tensor(int32)": (np.int32, 77),
-    "tensor(int64)": (np.int64, 77),
-    "tensor(bool)": (np.bool_, 1),
-}
-"""By type of a state: its type in NumPy, and what it holds at first."""
 
 
 def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:

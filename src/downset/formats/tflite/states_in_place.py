@@ -28,7 +28,7 @@ from downset.formats.tflite.stored_states import STATES_KEY, StoredState, packed
 from downset.formats.tflite.write_rewritten import drop_weights
 from downset.process.whole_files import write_whole
 
-__all__ = ["InPlaceForm", "write_in_place", "write_with_values"]
+__all__ = ["InPlaceForm", "lost_at_reset", "write_in_place", "write_with_values"]
 
 _READ, _ASSIGN, _HANDLE, _ONCE = "READ_VARIABLE", "ASSIGN_VARIABLE", "VAR_HANDLE", "CALL_ONCE"
 _PREFIX = "state/"
@@ -86,6 +86,21 @@ def write_with_values(path: str | os.PathLike[str], output: str | os.PathLike[st
     main = network.main
     main.outputs = np.asarray([*_listed(main.outputs), *(values[name][0] for name in names)], np.int32)
     write_whole(output, file.packed(), source=Path(path))
+
+
+def lost_at_reset(path: str | os.PathLike[str]) -> dict[str, bytes]:
+    """By variable: its initial bytes, where TFLite Micro's reset does not bring them back. It fills a variable with the
+    zero point of what the main subgraph assigns to it, and with 0 where that is not quantised."""
+    file = read_flatbuffer(path)
+    network, lost = _Network(file, load_tflite(path).predecessors()), dict[str, bytes]()
+    for uses in network.variables().values():
+        if uses.initial is not None and uses.assigns:
+            stated = network.main.tensors[uses.assigns[0][1]].quantization
+            zeros = [] if stated is None or not len(_listed(stated.scale)) else [*_listed(stated.zeroPoint)]
+            fill = bytes([int(zeros[0]) % 256 if zeros else 0])
+            if uses.initial != fill * len(uses.initial):
+                lost[uses.name] = uses.initial
+    return lost
 
 
 @dataclass(slots=True)
@@ -217,6 +232,7 @@ class _Network:
             (_, first), *others = uses.reads
             value, called = uses.assigns[0][1], uses.name.removeprefix(_PREFIX)
             stands_for |= {result: first for _, result in others}
+            names -= {_name(main.tensors[first]), _name(main.tensors[value])}
             ends = _new(f"{_PREFIX}{called}", names), _new(f"next/{called}", names)
             stored = StoredState(uses.name, *ends, _pattern(uses.initial or b""))
             main.tensors[first].name, main.tensors[value].name = stored.input.encode(), stored.output.encode()
