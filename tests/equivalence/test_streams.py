@@ -1,17 +1,40 @@
-"""A stream that is proven computes its window's outputs hop by hop, and what is proven of a changed stream is true."""
+"""A stream that is proven computes its window's outputs hop by hop; no changed stream is proven that does not."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from ai_edge_litert.tools import flatbuffer_utils
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from downset.equivalence.prove import prove
-from tests.effort import cases
-from tests.equivalence.stream_cases import apart, onnx_case, onnx_hops
+from downset.errors import DownsetError
+from downset.results.streams import STREAM_KEY
+from tests.effort import LONG
+from tests.equivalence.mutants import (
+    onnx_attributes,
+    onnx_constants,
+    onnx_edges,
+    onnx_operands,
+    tflite_attributes,
+    tflite_constants,
+    tflite_edges,
+    tflite_operands,
+    tflite_order,
+)
+from tests.equivalence.stream_cases import apart, onnx_case, onnx_hops, tflite_case, tflm_hops
+from tests.strip_networks import VALID, StripNet, strip_networks
 
 ROUNDING = 2e-5
 """Of float32 in ONNX Runtime, whose kernels add up terms in a sequence that depends on the number of rows."""
 
 
 def held(case, hops, allowed, refusals):
-    """The law of one drawn window: its stream is proven and computes the window's outputs, or is refused by name."""
+    """The law of one drawn window: its stream computes the window's outputs, and is proven or refused by name."""
     if case.refused:
         refusals.append(case.refused)
         return
@@ -27,7 +50,146 @@ def held(case, hops, allowed, refusals):
 
 def test_random_onnx_streams_are_proven_and_compute_their_windows(tmp_path):
     refusals: list[str] = []
-    count = cases(750) // 5 if cases(5) < 5 else 750
+    count = 750 if LONG else 24
     for seed in range(count):
         held(onnx_case(seed, tmp_path), onnx_hops, ROUNDING, refusals)
     assert len(refusals) <= 0.02 * count + 1, refusals
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_random_tflite_streams_are_proven_and_compute_their_windows_bit_for_bit(tmp_path, dtype):
+    refusals: list[str] = []
+    drawn = []
+
+    @given(strip_networks(dtype), st.integers(0, 99))
+    @settings(max_examples=375 if LONG else 24, derandomize=True, database=None)
+    def law(network, hop):
+        net, outputs = network
+        drawn.append(net)
+        held(tflite_case(net, outputs, hop, tmp_path), tflm_hops, 0.0, refusals)
+
+    law()
+    assert len(refusals) <= 0.02 * len(drawn) + 1, refusals
+
+
+def with_record(model, record):
+    """A copy of an .onnx model or .tflite model with another record."""
+    text = record.to_json()
+    if hasattr(model, "SerializeToString"):
+        copy = onnx.ModelProto.FromString(model.SerializeToString())
+        next(entry for entry in copy.metadata_props if entry.key == STREAM_KEY).value = text
+        return copy
+    copy = flatbuffer_utils.read_model_from_bytearray(bytearray(flatbuffer_utils.convert_object_to_bytearray(model)))
+    buffer = next(entry.buffer for entry in copy.metadata if entry.name == STREAM_KEY.encode())
+    copy.buffers[buffer].data = np.frombuffer(text.encode(), np.uint8)
+    return copy
+
+
+def changed_records(record):
+    """(what was changed, another record) for every number and name of a record."""
+    for name, step in (("window", 1), ("hop", 1), ("hop", -1), ("axis", 1), ("first_exact", -1)):
+        yield f"{name} {step:+}", replace(record, **{name: getattr(record, name) + step})
+    for index, state in enumerate(record.states):
+        rest = record.states[:index], record.states[index + 1 :]
+        low, high = state.rows
+        others = {
+            "rows moved": replace(state, rows=(low + 1, high + 1)),
+            "a row more": replace(state, rows=(low, high + 1)),
+            "rows before": replace(state, rows=(low - 1, high - 1)),
+            "shift +1": replace(state, shift=state.shift + 1),
+            "shift -1": replace(state, shift=state.shift - 1),
+            "axis +1": replace(state, axis=state.axis + 1),
+            "age +1": replace(state, age=state.age + 1),
+            "another tensor": replace(state, tensor=record.input + "?"),
+        }
+        for what, other in others.items():
+            yield f"{what} of {state.name}", replace(record, states=(*rest[0], other, *rest[1]))
+        yield f"without {state.name}", replace(record, states=rest[0] + rest[1])
+        for other in record.states[index + 1 :]:
+            renamed = {state.name: other, other.name: state}
+            swapped = tuple(
+                replace(one, name=renamed[one.name].name, next=renamed[one.name].next) if one.name in renamed else one
+                for one in record.states
+            )
+            yield f"{state.name} for {other.name}", replace(record, states=swapped)
+
+
+def wrong_if_proven(case, hops, mutants, folder, allowed):
+    """The law of changed streams: none is proven, or it computes what the window does. Returns how many there were of
+    each kind."""
+    counts = {"rejected": 0, "equal": 0}
+    for number, (what, save) in enumerate(mutants):
+        path = folder / f"mutant{number % 2}{case.stream.suffix}"
+        save(path)
+        try:
+            proof = prove(case.window, path)
+        except DownsetError as error:
+            assert error.message
+            counts["rejected"] += 1
+            continue
+        if not proof.proven:
+            counts["rejected"] += 1
+            continue
+        changed = replace(case, stream=path, hop=proof.stream.hop)
+        worst = apart(*hops(changed))
+        assert worst <= allowed, f"{what}: proven, but differs by {worst}"
+        counts["equal"] += 1
+    return counts
+
+
+def saved_as(model):
+    def save(path):
+        if hasattr(model, "SerializeToString"):
+            path.write_bytes(model.SerializeToString())
+        else:
+            path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+    return save
+
+
+def mutants_of(model, record):
+    """(what was changed, how it is written) of everything that is changed in a stream's file."""
+    if hasattr(model, "SerializeToString"):
+        kinds = (onnx_attributes, onnx_constants, onnx_edges, onnx_operands)
+    else:
+        kinds = (tflite_attributes, tflite_constants, tflite_edges, tflite_operands, tflite_order)
+    for what, other in changed_records(record):
+        yield what, saved_as(with_record(model, other))
+    for kind in kinds:
+        for mutant in kind(model):
+            yield mutant.what, mutant.save
+
+
+@pytest.mark.parametrize("seed", range(8 if LONG else 2))
+def test_no_changed_onnx_stream_is_proven_that_computes_something_else(tmp_path, seed):
+    case = onnx_case(100 + seed, tmp_path)
+    assert not case.refused and prove(case.window, case.stream).proven
+    model = onnx.load(case.stream)
+    mutants = list(mutants_of(model, case.record))
+    counts = wrong_if_proven(
+        case, onnx_hops, mutants if LONG else mutants[:: 1 + len(mutants) // 60], tmp_path, ROUNDING
+    )
+    assert counts["rejected"] > counts["equal"]
+
+
+@pytest.mark.parametrize("hop", [2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_no_changed_tflite_stream_is_proven_that_computes_something_else(tmp_path, dtype, hop):
+    case = chain(dtype, hop, tmp_path)
+    assert prove(case.window, case.stream).proven
+    model = flatbuffer_utils.read_model(str(case.stream))
+    mutants = list(mutants_of(model, case.record))
+    counts = wrong_if_proven(case, tflm_hops, mutants if LONG else mutants[:: 1 + len(mutants) // 80], tmp_path, 0.0)
+    assert counts["rejected"] > counts["equal"]
+
+
+def chain(dtype, hop, folder):
+    """A window of three convolutions, of which one moves by two rows and one is dilated, and a pool."""
+    net = StripNet(3, dtype=dtype)
+    x = net.start(20, 3, 2)
+    for channels, kernel, stride, dilation in ((3, (3, 1), 2, 1), (2, (2, 3), 1, 2), (2, (2, 1), 1, 1)):
+        sizes = net._window(x, kernel, (stride, 1), (dilation, 1), VALID)
+        options = {"strideH": stride, "strideW": 1, "padding": VALID, "dilationHFactor": dilation, "dilationWFactor": 1}
+        weights = net._weights(x, (channels, *kernel, net.channels(x)), 0)
+        x = net.add_op("CONV_2D", (x, *weights), (1, *sizes, channels), "Conv2DOptions", **options)
+    return tflite_case(net, [x], hop - 1, folder)

@@ -177,7 +177,7 @@ class PartsProof:
         if node.kind == "Split" and not any(self._is_split(out) for out in stated):
             self._merged(place)
             return
-        if any(isinstance(key, tuple) for key in node.settings):
+        if any(isinstance(key, tuple) or (key in _FURTHER and node.settings[key]) for key in node.settings):
             raise Unproven("it states more than an operator of its kind has")
         if node.effects:
             raise Unproven("it is new, and has effects")
@@ -376,6 +376,19 @@ _IDENTITIES = {
     "Gather": layers.gathered,
     "Resize": layers.repeated,
 }
+
+
+_FURTHER = {
+    "BuiltinOptions2",
+    "Operator.builtinOptions2Type",
+    "Operator.customOptions",
+    "Operator.customOptionsFormat",
+    "Operator.intermediates",
+    "Operator.mutatingVariableInputs",
+    "OperatorCode.customCode",
+    "options behind the file besides those in it",
+}
+"""Settings of .tflite files that an operator of a known kind leaves empty."""
 
 
 def _lawful(key: object, ours: Hashable, theirs: Hashable) -> bool:

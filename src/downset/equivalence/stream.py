@@ -28,7 +28,7 @@ from downset.equivalence.claims import Claim, Unproven
 from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.offline import Offline
 from downset.equivalence.stream_motion import Motions, motions
-from downset.equivalence.stream_step import Held, check_step
+from downset.equivalence.stream_step import Held, check_step, check_variable
 from downset.formats.certificates import Certificate
 from downset.results.comparisons import Proof, StreamProof
 from downset.results.streams import State, StreamRecord
@@ -135,6 +135,8 @@ def _variables(second: FileNetwork, record: StreamRecord, tensors: Mapping[str, 
         raise Unproven("it has no CALL_ONCE of the graph that assigns the initial values")
     for index in body.nodes:
         node = second.nodes[index]
+        if node.kind in ("VAR_HANDLE", "ASSIGN_VARIABLE"):
+            check_variable(node)
         if node.kind == "VAR_HANDLE":
             continue
         if node.kind != "ASSIGN_VARIABLE" or second.values[node.inputs[1]].content is None:

@@ -100,8 +100,10 @@ def compare(  # noqa: PLR0913 - users know its keywords
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
     if runtime is not None and runtime not in able:
         raise UsageError(f"{runtime} does not run {suffix} files; choose {' or '.join(able) or 'none'}")
-    record = record_of(second)
-    if record is not None and record_of(first) is None:
+    record, other = record_of(second), record_of(first)
+    if other is not None and record is None:
+        raise UsageError(f"{first} is a stream and {second} is none; name the network of its window first")
+    if record is not None and other is None:
         source = FeedSource(shapes, seed, inputs)
         return _stream_compared((first, second), record, runtime_of(record, second, runtime), source, dims)
     # A bad file is an error here, not in the runtime.
