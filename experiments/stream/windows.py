@@ -1,4 +1,4 @@
-"""Streams beside their windows: openWakeWord's embedding, which is called every 8 or 4 rows, and swift-f0.
+"""Streams and their windows: openWakeWord's embedding, which is called every 8 or 4 rows, and swift-f0.
 
     python -m experiments.stream.windows [--quick] [--only TEXT]
 
@@ -83,9 +83,9 @@ def rows(options: Namespace) -> Iterator[Row]:
     models = [*installed(), *([] if options.quick else downloaded(fetch=True))]
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES[: 2 if options.quick else None]:
-            found = next((one for one in models if one.path.name == case.model), None)
-            if found is not None and options.only in f"{found.label} {case.target} {case.hop[0]}":
-                yield row_of(found, case, Path(folder))
+            model = next((one for one in models if one.path.name == case.model), None)
+            if model is not None and options.only in f"{model.label} {case.target} {case.hop[0]}":
+                yield row_of(model, case, Path(folder))
 
 
 def outcome(row: Row) -> str:

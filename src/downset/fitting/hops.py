@@ -52,7 +52,7 @@ def stream_hops(
 
 
 def _offer(rows: StreamRows, memory: MemoryName) -> HopOffer | None:
-    """What a hop takes; None where no stream is made of it."""
+    """The offer of a hop; None where no stream has it."""
     try:
         stream = stream_of(rows, "in_place")
         graph = tflite_form(stream.graph)

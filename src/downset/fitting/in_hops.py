@@ -90,34 +90,38 @@ def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
     check_streamable(graph)
     if hop.rows < 1:
         raise UsageError(f"a hop has at least 1 row, not {hop.rows}")
-    found = _candidates(graph, hop)
-    found.sort(key=lambda rows: rows.macs)
-    if len(found) > 1 and found[0].macs > _CLEARLY * found[1].macs and found[1].macs <= _GAINS * found[1].window_macs:
-        axes = ", ".join(_axis(rows) for rows in found[:3])
+    streams = _candidates(graph, hop)
+    streams.sort(key=lambda rows: rows.macs)
+    if (
+        len(streams) > 1
+        and streams[0].macs > _CLEARLY * streams[1].macs
+        and streams[1].macs <= _GAINS * streams[1].window_macs
+    ):
+        axes = ", ".join(_axis(rows) for rows in streams[:3])
         raise UsageError(
             Message(
                 f"several axes could be time: {axes}; name one, ",
-                Setting("stream", (hop.rows, found[0].moving.dimension)),
+                Setting("stream", (hop.rows, streams[0].moving.dimension)),
             )
         )
-    return found[0]
+    return streams[0]
 
 
 def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
     """The streams along each axis of each input, or along the stated axis. Raises UsageError where there is none."""
-    found, reasons = [], []
+    streams, reasons = [], []
     for tensor in graph.inputs:
         meta = graph.tensors[tensor]
         axes = range(len(meta.shape)) if hop.axis is None else [hop.axis]
         for axis in axes:
             reason = _fault(meta, axis, hop.rows)
             if not reason:
-                found.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
+                streams.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
             elif hop.axis is not None or meta.shape[axis] > 1:
                 reasons.append(f"input {meta.name!r} {reason}")
-    if not found:
+    if not streams:
         raise UsageError(reasons[0] if reasons else "no input has an axis of several rows that could be time")
-    return found
+    return streams
 
 
 def _fault(meta: Tensor, axis: int, hop: int) -> str:
@@ -164,16 +168,16 @@ def breaks_of(rows: StreamRows) -> list[Broken]:
     ]
 
 
-def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
+def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit) -> Fit:
     """The result with what the stream takes beside its window. Raises UnsupportedError where it takes no less, and
     InvalidPlan where one of its hops differs from the window."""
-    rows, window = made.rows, made.window
+    rows, window = asked.rows, asked.window
     job.listener.progress("holding hops against windows")
     record = record_of(chosen.path)
     assert record is not None
     carry_certificate(job.path, chosen.path)
     runtime = job.target.name if window.file.measured is not None else None
-    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=made.shapes, seed=job.options.seed)
+    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=asked.shapes, seed=job.options.seed)
     if not comparison.agrees():
         raise InvalidPlan(
             f"{job.options.model}: in {comparison.runtime} a hop differs from its window by up to "
@@ -188,8 +192,8 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
         if job.target.offsets and record.form != "in_place":
             raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
         raise UnsupportedError(told, because)
-    window_s, latency = _times(job, made, chosen)
-    stream = StreamFit(
+    window_s, latency = _times(job, asked, chosen)
+    figures = StreamFit(
         record=record,
         window_bytes=before,
         stream_bytes=after,
@@ -202,11 +206,11 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
         breaks=tuple(breaks_of(rows)),
         comparison=comparison,
     )
-    return replace(result, stream=stream)
+    return replace(result, stream=figures)
 
 
 def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
-    """The states of a record, with the rows that a call computes anew."""
+    """The states of a record, with the rows that a call computes."""
     form, names = rows.moving.form, {meta.name: place for place, meta in enumerate(rows.moving.graph.tensors)}
     for state in record.states:
         tensor, (first, stop) = names[state.tensor], state.rows
@@ -214,9 +218,9 @@ def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
         yield KeptState(state, form.rows[tensor], new, form.bytes_per_row[tensor] * (stop - first))
 
 
-def _times(job: Job, made: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
+def _times(job: Job, asked: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
     """(seconds of a run of the window, the latency of a call with its ratio to that), where the runtime is timed."""
-    window = made.window.file
+    window = asked.window.file
     if job.target.time is None or window.measured is None:
         return None, None
     try:

@@ -158,20 +158,20 @@ class _Shifts:
         if reason is not None:
             self.breaks[index] = reason
             return None
-        known = [(shift, item.map) for shift, item in zip(shifts, row_op.inputs, strict=True) if shift and item.map]
-        rates = {Fraction(shift.rows * mapped.per, shift.hops * mapped.scale) for shift, mapped in known}
+        inputs = [(shift, item.map) for shift, item in zip(shifts, row_op.inputs, strict=True) if shift and item.map]
+        rates = {Fraction(shift.rows * mapped.per, shift.hops * mapped.scale) for shift, mapped in inputs}
         if len(rates) > 1:
             self.breaks[index] = "inputs that move at different rates"
             return None
         (rate,) = rates
-        hops = lcm(rate.denominator, *(shift.hops for shift, _ in known))
+        hops = lcm(rate.denominator, *(shift.hops for shift, _ in inputs))
         if hops > MOST_IN_QUEUE:
             self.breaks[index] = f"rows that return only after {hops} calls (take a hop that its stride divides)"
             return None
         if any(self._clips(item, row_op.rows) for item in row_op.inputs):
             self.pads[index] = "padding along time (SAME)"
-        lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in known)
-        hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in known)
+        lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in inputs)
+        hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in inputs)
         return Shift(int(rate * hops), hops, max(lo, 0), max(min(hi, row_op.rows), 0))
 
     def _clips(self, item: RowInput, rows: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a document says of a stream: what it takes beside its window, and what it keeps from call to call."""
+"""Parts of documents about a stream: its figures next to those of its window, and the rows that it keeps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stream_values(stream: StreamFit) -> tuple[Value, ...]:
 
 _KEPT = (
     Column("state", lambda one: shortened(printable(one.state.tensor), _NAMED), left=True, key="tensor"),
-    Column("rows kept", lambda one: f"{one.state.rows[0]} to {one.state.rows[1]} of {one.rows}"),
+    Column("rows", lambda one: f"{one.state.rows[0]} to {one.state.rows[1]} of {one.rows}"),
     Column("new rows", "new"),
     Column("age", lambda one: one.state.age, key="age"),
     Column("bytes", "nbytes", format_bytes, key="bytes"),
@@ -100,7 +100,7 @@ _OFFERS = (
     Column("arena, bytes", "arena_bytes", format_bytes, key="arena_bytes"),
     Column("states, bytes", "state_bytes", format_bytes, key="state_bytes"),
     Column("states", "states", key="states"),
-    Column("exact", "exact", lambda exact: "yes" if exact else "by runs", key="exact"),
+    Column("proven", "exact", lambda exact: "yes" if exact else "by runs", key="exact"),
 )
 
 

@@ -1,4 +1,4 @@
-"""A fitted stream beside its window: plain values."""
+"""A fitted stream and its window: plain values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HopOffers:
 
 
 class KeptState(NamedTuple):
-    """A state, the rows of its tensor in a window, those of them that a call computes anew, and its bytes."""
+    """A state, the rows of its tensor in a window, those of them that a call computes, and its bytes."""
 
     state: State
     rows: int
@@ -56,7 +56,7 @@ class KeptState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamFit:
-    """A stream beside its window. `window_bytes`, `stream_bytes`: measured, else planned; `macs`: multiply-adds of a
+    """A stream and its window. `window_bytes`, `stream_bytes`: measured, else planned; `macs`: multiply-adds of a
     call, `window_macs` those of the window; `kept_bytes`: of all states. `comparison`: hops against windows in the
     runtime, and the proof. `window_s`: seconds of a run of the window, and `latency` those of a call with its ratio to
     that: processor time, medians of interleaved rounds on this host; None where they were not timed."""
