@@ -127,9 +127,10 @@ __all__ = ["fit"]
 )
 @click.option(
     "--states",
-    type=click.Choice(["variables", "in-place"]),
+    type=click.Choice(["variables", "in-place", "auto"]),
     help="Where the states of a streaming file are kept (tflm): in variables, or in place in the arena, which takes "
-    "least and is for TFLite Micro only. Default: in-place with --header, else variables.",
+    "least and is for TFLite Micro only; auto: in place where that is possible. Default: auto with --header, else "
+    "variables.",
 )
 @click.option(
     "--on-chip",
