@@ -16,6 +16,7 @@ from downset.equivalence.prove import prove
 from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.stream_motion import motions
 from downset.errors import DownsetError
+from downset.partial import stream_rows
 from downset.results.streams import STREAM_KEY
 from tests.effort import LONG
 from tests.equivalence.mutants import (
@@ -283,3 +284,23 @@ def test_rows_move_as_the_lemma_of_shifts_says(tmp_path):
                     assert apart([[same]], [[other]]) <= ROUNDING, (seed, name, motion)
                     moving += 1
     assert moving > (1000 if LONG else 100)
+
+
+def test_a_writer_that_takes_rows_at_edges_for_shifted_ones_is_found_out(tmp_path, monkeypatch):
+    """Its record and its certificate agree with what it wrote; the lemma over the window's network alone does not."""
+    right = stream_rows._Shifts._result
+
+    def wrong(self, index):
+        shift = right(self, index)
+        return shift and replace(shift, lo=0, hi=self.moving.form.ops[index].rows)
+
+    monkeypatch.setattr(stream_rows._Shifts, "_result", wrong)
+    rejected = 0
+    for seed in range(200 if LONG else 30):
+        case = onnx_case(seed, tmp_path)
+        if case.refused:
+            continue
+        proof = prove(case.window, case.stream)
+        rejected += "depend on an edge of the window" in proof.reason
+        assert not proof.proven or apart(*onnx_hops(case)) <= ROUNDING, seed
+    assert rejected > 3
