@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError, UsageError
 from downset.formats.reading import load
 from downset.formats.stream_files import write_stream
 from downset.formats.stream_records import record_of
+from downset.formats.tflite.states_in_place import write_in_place
+from downset.formats.tflite.write import export_tflite
 from downset.partial.stream_rows import moving_input, stream_rows
 from downset.partial.streams import check_streamable, stream_of
 from downset.rewrites.tflite_form import tflite_form
@@ -251,3 +254,50 @@ def apart(ours, theirs) -> float:
             return float("inf")
         worst = max(worst, float(difference.max()) / max(float(np.abs(one).max()), 1e-6))
     return worst
+
+
+def in_place(case: Case, folder: Path) -> Case:
+    """The stream with its states in place, at offsets of a planned arena."""
+    moved, placed = folder / "moved.tflite", folder / "in_place.tflite"
+    write_in_place(case.stream, moved)
+    graph = load(moved)
+    steps = range(len(graph.ops))
+    arena = plan_arena(graph, steps, method="greedy_by_size", memory="tflm")
+    export_tflite(placed, graph, tuple(steps), offsets=arena.tensor_offsets)
+    return replace(case, stream=placed)
+
+
+def in_place_hops(case: Case, hops: int = 6):
+    """As `tflm_hops`, for states in place: they are noise before the first call, and nobody sets them again."""
+    from tflite_micro import runtime
+
+    graph, record = load(case.stream), case.record
+    count = len(load(case.window).outputs)
+    rows, axis, first = sequence(case, hops)
+    window, stream = (
+        runtime.Interpreter.from_file(str(path), arena_size=1 << 22) for path in (case.window, case.stream)
+    )
+    for place, tensor in enumerate(graph.inputs[1:], 1):
+        meta = graph.tensors[tensor]
+        stream.set_input(np.full(meta.shape, np.nan if meta.dtype == "float32" else 77, meta.dtype), place)
+    ours, theirs = [], []
+    for hop in range(first + hops):
+        end = (hop + 1) * case.hop
+        for interpreter, start, made in ((stream, end - case.hop, theirs), (window, end - record.window, ours)):
+            if start < 0:
+                continue
+            interpreter.set_input(cut(rows, axis, start, end), 0)
+            interpreter.invoke()
+            if hop >= first:
+                made.append([np.array(interpreter.get_output(index)) for index in range(count)])
+    return ours, theirs
+
+
+def tensors_of(model, rows):
+    """By name what ONNX Runtime makes of every tensor of an .onnx model for this input `x`."""
+    opened = onnx.ModelProto.FromString(model.SerializeToString())
+    del opened.graph.output[:]
+    names = [name for node in opened.graph.node for name in node.output if name]
+    for name in names:
+        opened.graph.output.add().name = name
+    return {"x": rows, **dict(zip(names, _session(opened).run(None, {"x": rows}), strict=True))}

@@ -14,7 +14,7 @@ from downset.equivalence import identities
 from downset.equivalence.claims import Claim, Unproven, whole
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
-from downset.equivalence.parts import PartsProof
+from downset.equivalence.parts import FURTHER, PartsProof
 from downset.formats.certificates import Certificate
 from downset.results.streams import State, StreamRecord
 
@@ -35,8 +35,9 @@ _COPIES = ("Identity", "Reshape", "RESHAPE", "SLICE")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A state of the record with its tensors in the file. `initial`: the constant that it holds before the first call
-    (None: the file states none). For a variable `name` is that of the resource; `read` and `next` are then ABSENT."""
+    """A state of the record with its tensors in the file. For a variable `name` is that of the resource, and
+    `initial` the constant that it holds before the first call (None: the file assigns none); `read` and `next` are then
+    ABSENT."""
 
     state: State
     of: int
@@ -185,6 +186,8 @@ class _StepProof(PartsProof):
     def _is_copy(self, node: FileNode) -> bool:
         ours, theirs = (self.second.values[value] for value in (node.inputs[0], node.outputs[0]))
         alike = (ours.shape, ours.dtype, ours.scales) == (theirs.shape, theirs.dtype, theirs.scales)
+        if any(node.settings.get(key) for key in FURTHER):
+            return False
         if node.kind == "Identity":
             return theirs.shape is None or alike
         return alike and ours.shape is not None and self._label(node.outputs[0]) not in self.label_of

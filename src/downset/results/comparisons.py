@@ -24,9 +24,8 @@ BY_RUNTIME = (
 @dataclass(frozen=True, slots=True)
 class StreamProof:
     """What is proven of a stream: called with `hop` rows, it computes what the window computes on its last `window`
-    rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with the window's outputs; 0 holds if
-    its initial states are what the window makes of constant rows, which a runtime must compute. `warm`: the first hop
-    from which on outputs do not depend on the initial states."""
+    rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with its outputs; `warm`: the
+    first from which on all rows of the window were given, so that outputs do not depend on the initial states."""
 
     window: int
     hop: int
