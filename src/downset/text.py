@@ -30,6 +30,7 @@ __all__ = [
     "operator_name",
     "parse_bytes",
     "parse_factor",
+    "parse_hop",
     "parse_seconds",
     "parse_share",
     "printable",
@@ -93,6 +94,14 @@ def parse_factor(text: str) -> float:
     if factor < 1:
         raise UsageError(f"{text!r} is not a factor from 1; write for example 1.1x")
     return factor
+
+
+def parse_hop(text: str) -> tuple[int, ...]:
+    """ "8" -> (8,), "8@1" -> (8, 1), "" -> ()."""
+    match = re.fullmatch(r"\s*(?:(\d{1,9})(?:@(\d{1,3}))?)?\s*", text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a hop; write for example 8, or 8@1 for rows along axis 1 of the input")
+    return tuple(int(number) for number in match.groups() if number is not None)
 
 
 def range_text(sizes: range) -> str:

@@ -15,6 +15,7 @@ from downset.commands.envelope import json_option, print_json
 from downset.commands.options import (
     BYTES,
     FACTOR,
+    HOP,
     SHARE,
     SIZES,
     console,
@@ -116,6 +117,15 @@ __all__ = ["fit"]
     "--int8", is_flag=True, help="Fit the exact int8 form of a uint8 file; its inputs and outputs are smaller by 128."
 )
 @click.option(
+    "--stream",
+    type=HOP,
+    is_flag=False,
+    flag_value="",
+    metavar="[HOP[@AXIS]]",
+    help="Fit the network that is called every HOP rows and computes only what is new, in place of MODEL, which is "
+    "called on overlapping windows; 8@1: along axis 1 of its input. Without a number: list hops.",
+)
+@click.option(
     "--states",
     type=click.Choice(["variables", "in-place", "auto"]),
     help="Where the states of a streaming file are kept (tflm): in variables, or in place in the arena, which takes "
@@ -161,7 +171,9 @@ __all__ = ["fit"]
 @click.option_panel(
     "Limits", options=["--ram", "--slower", "--larger", "--time-limit", "--work-limit", "--worker-memory"]
 )
-@click.option_panel("Ways to need less", options=["--rewrite", "--inexact", "--max-recompute", "--strips", "--front"])
+@click.option_panel(
+    "Ways to need less", options=["--stream", "--rewrite", "--inexact", "--max-recompute", "--strips", "--front"]
+)
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
@@ -189,6 +201,7 @@ def fit(
     strips: int | None,
     kernels: str | None,
     int8: bool,
+    stream: tuple[int, ...] | None,
     states: StatesName | None,
     on_chip: tuple[int, ...] | None,
     slower: float | None,
@@ -212,6 +225,9 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
+    if stream == ():
+        _list_hops(model, shapes, target, as_json=as_json)
+        return
     options = FitOptions(
         model,
         output=output,
@@ -230,6 +246,7 @@ def fit(
         front=front,
         kernels=kernels,
         int8=int8,
+        stream=stream,
         states=states or ("variables" if header_path is None else "auto"),
         on_chip=on_chip or (),
         slower=slower,
@@ -290,6 +307,24 @@ def fit(
         _print_note(talk, note)
     if unmade is not None:
         raise unmade
+
+
+def _list_hops(model: str, shapes: dict[str, tuple[int, ...]], target: str | None, *, as_json: bool) -> None:
+    """List the hops that a stream of the model could have; write nothing."""
+    from downset.fitting.hops import stream_hops
+    from downset.fitting.job import FitOptions, check_options
+    from downset.formats.reading import check_readable
+    from downset.reports.json_form import json_of
+    from downset.reports.stream_view import hops_document
+    from downset.reports.terminal import print_document
+
+    chosen = check_options(FitOptions(model, target=target))  # type: ignore[arg-type]
+    check_readable(Path(model))
+    document = hops_document(stream_hops(model, shapes=shapes, memory=chosen.memory))
+    if as_json:
+        print_json("fit", json_of(document))
+    else:
+        print_document(console(), worded(document))
 
 
 @contextmanager

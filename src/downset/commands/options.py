@@ -12,11 +12,12 @@ import rich_click as click
 from downset.budget import DEFAULT_SECONDS
 from downset.errors import UsageError
 from downset.process.limits import PARSING_S, RUNNING_S, limits
-from downset.text import parse_bytes, parse_factor, parse_seconds, parse_share, printable, wrapped
+from downset.text import parse_bytes, parse_factor, parse_hop, parse_seconds, parse_share, printable, wrapped
 
 __all__ = [
     "BYTES",
     "FACTOR",
+    "HOP",
     "SECONDS",
     "SHARE",
     "SIZES",
@@ -166,6 +167,7 @@ BYTES = _Parsed("SIZE", parse_bytes, int, _bytes_forms)
 SIZES = _Parsed("SIZE,...", _sizes, tuple, lambda sizes: [",".join(map(BYTES.word, sizes))])
 SHARE = _Parsed("SHARE", parse_share, float, lambda share: [f"{_short(100 * share)}%", _whole(share)])
 FACTOR = _Parsed("FACTOR", parse_factor, float, lambda factor: [f"{factor:.2f}x", f"{_whole(factor)}x"])
+HOP = _Parsed("HOP[@AXIS]", parse_hop, tuple, lambda hop: ["@".join(map(str, hop))])
 SECONDS = _Parsed("TIME", parse_seconds, float, _seconds_forms)
 worker_memory_option = click.option(
     "--worker-memory",

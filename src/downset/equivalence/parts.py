@@ -28,7 +28,7 @@ from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
 
-__all__ = ["PartsOutcome", "PartsProof", "check_parts", "without_main"]
+__all__ = ["FURTHER", "PartsOutcome", "PartsProof", "check_parts", "without_main"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class PartsProof:
         if node.kind == "Split" and not any(self._is_split(out) for out in stated):
             self._merged(place)
             return
-        if any(isinstance(key, tuple) for key in node.settings):
+        if any(isinstance(key, tuple) or (key in FURTHER and node.settings[key]) for key in node.settings):
             raise Unproven("it states more than an operator of its kind has")
         if node.effects:
             raise Unproven("it is new, and has effects")
@@ -378,6 +378,19 @@ _IDENTITIES = {
     "Gather": layers.gathered,
     "Resize": layers.repeated,
 }
+
+
+FURTHER = {
+    "BuiltinOptions2",
+    "Operator.builtinOptions2Type",
+    "Operator.customOptions",
+    "Operator.customOptionsFormat",
+    "Operator.intermediates",
+    "Operator.mutatingVariableInputs",
+    "OperatorCode.customCode",
+    "options behind the file besides those in it",
+}
+"""Settings of .tflite files that an operator of a known kind leaves empty."""
 
 
 def _lawful(key: object, ours: Hashable, theirs: Hashable) -> bool:

@@ -16,12 +16,15 @@ from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
 from downset.equivalence.states import Unproven, one_call, states_fault, states_of, without_states
+from downset.equivalence.stream import check_stream
 from downset.errors import InvalidPlan, LoadError
-from downset.formats.certificates import read_certificate
+from downset.formats.certificates import Certificate, read_certificate
+from downset.formats.stream_records import record_of
 from downset.formats.tflite.read import load_tflite
 from downset.graph.core import ABSENT
 from downset.memory.overlaps import ELEMENTWISE, TABLE
 from downset.results.comparisons import Proof
+from downset.results.streams import StreamRecord
 
 __all__ = ["prove"]
 
@@ -50,6 +53,10 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     lost = states_fault(second.network, second.offline)
     if lost is not None:
         raise InvalidPlan(f"{other} is for TFLite Micro, and {lost}")
+    record = record_of(other)
+    if record is not None and record_of(original) is None:
+        named = replace(second, network=without_states(second.network))
+        return _stream((original, other), first.network, named, record, shapes)
     placed, states = second.offline is not None, len(states_of(second.network))
     if states and not states_of(first.network):
         try:
@@ -77,6 +84,21 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         reason=outcome.unproven,
         states=states,
     )
+
+
+def _stream(
+    paths: tuple[Named, Named], window: FileNetwork, second: _File, record: StreamRecord, shapes: Shapes | None
+) -> Proof:
+    """The proof that a stream computes what the original does on windows."""
+    original, other = paths
+    network = second.network
+    try:
+        certificate = Certificate(1, {}) if second.certificate is None else read_certificate(second.certificate)
+        if Path(original).suffix.lower() == ".onnx":
+            window, network = with_shapes(window, original, shapes), with_shapes(network, other, None)
+    except LoadError as error:
+        return Proof(False, placed=second.offline is not None, reason=error.message)
+    return check_stream(window, network, certificate, record, second.offline)
 
 
 def _allowed_overlaps(path: Named, offline: Offline) -> May:

@@ -23,11 +23,19 @@ from downset.equivalence.tflite_effects import Effects, variable_name, visible_n
 from downset.equivalence.tflite_file import StoredFile, fields, listed, plain, subgraph_order, subgraphs_of, text
 from downset.errors import LoadError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY
+from downset.results.streams import STREAM_KEY
 
 __all__ = ["WITHOUT_MEANING", "Offline", "read_tflite"]
 
 WITHOUT_MEANING = frozenset(
-    {OFFLINE_KEY, METADATA_KEY, KERNELS_KEY, "min_runtime_version", "CONVERSION_METADATA"},
+    {
+        OFFLINE_KEY,
+        METADATA_KEY,
+        KERNELS_KEY,
+        STREAM_KEY,
+        "min_runtime_version",
+        "CONVERSION_METADATA",
+    },
 )
 """Metadata that states nothing about the network: offsets and certificates, which are proven by themselves, and what
 the converter notes about itself."""

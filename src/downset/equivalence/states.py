@@ -38,7 +38,9 @@ def states_of(network: FileNetwork) -> tuple[StoredState, ...]:
 
 def without_states(network: FileNetwork) -> FileNetwork:
     """The network without what its metadata say of states."""
-    entries: Any = network.settings.get("metadata", ())
+    if "metadata" not in network.settings:
+        return network
+    entries: Any = network.settings["metadata"]
     left = tuple(entry for entry in entries if entry[0] != STATES_KEY.encode())
     return replace(network, settings={**network.settings, "metadata": left})
 

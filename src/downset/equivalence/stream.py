@@ -11,9 +11,8 @@ Window w holds the rows [w * H, w * H + N) of a sequence; the call that computes
 - *Base*: a row of a state depends, by the lemma, only on rows of the window's input. Before the first call none of
   these was given; so nothing is claimed of any. A row that depends on rows given since the first call alone is right,
   by the step. From call `ceil((N - H) / H)` on, all N rows of the window were given: outputs are the window's from
-  there on, whatever the states held first. A record that promises them from an earlier call, but not from call 0, is
-  not proven. Where it promises call 0, the initial states must be what the window makes of constant rows: those are
-  numbers, which a runtime must compute (`constant_rows`).
+  there on, whatever the states held first. A record that promises them from an earlier call is not proven, also where
+  its initial states are what the window makes of constant rows: those are numbers, which no proof computes.
 
 The record and the certificate in the file are statements to prove. Nothing here depends on how the stream was written.
 """
@@ -28,7 +27,7 @@ from downset.equivalence.claims import Claim, Unproven
 from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.offline import Offline
 from downset.equivalence.stream_motion import Motions, motions
-from downset.equivalence.stream_step import Held, check_step
+from downset.equivalence.stream_step import Held, check_step, check_variable
 from downset.formats.certificates import Certificate
 from downset.results.comparisons import Proof, StreamProof
 from downset.results.streams import State, StreamRecord
@@ -52,14 +51,10 @@ def check_stream(
         step = check_step(first, second, certificate, record, held)
         found = motions(first, data, record.axis, record.hop)
         _next_window(first, held, step.next, step.copied, found)
-        if 0 != record.first_exact < first_right(record):
+        if record.first_exact < first_right(record):
             raise Unproven(
-                f"the record promises the window's outputs from hop {record.first_exact} on, but only from hop "
+                f"the record promises the window's outputs from hop {record.first_exact} on; only from hop "
                 f"{first_right(record)} on all rows of the window were given"
-            )
-        if record.first_exact == 0 and any(each.initial is None for each in held):
-            raise Unproven(
-                "the record promises the window's outputs from hop 0 on, but not all states have a value then"
             )
     except Unproven as reason:
         return Proof(False, placed=offline is not None, reason=str(reason) or "a statement of its record is not proven")
@@ -112,7 +107,6 @@ def _held(first: FileNetwork, second: FileNetwork, record: StreamRecord) -> list
             tensors[state.tensor],
             ends[0][state.name],
             ends[1][state.next],
-            initial=_default(second, ends[0][state.name]),
         )
         for state in record.states
     ]
@@ -120,10 +114,6 @@ def _held(first: FileNetwork, second: FileNetwork, record: StreamRecord) -> list
 
 def _kinds(network: FileNetwork) -> list[str]:
     return [node.kind for node in network.nodes if isinstance(node.kind, str)]
-
-
-def _default(second: FileNetwork, value: int) -> int | None:
-    return value if second.values[value].default is not None else None
 
 
 def _variables(second: FileNetwork, record: StreamRecord, tensors: Mapping[str, int]) -> list[Held]:
@@ -135,6 +125,8 @@ def _variables(second: FileNetwork, record: StreamRecord, tensors: Mapping[str, 
         raise Unproven("it has no CALL_ONCE of the graph that assigns the initial values")
     for index in body.nodes:
         node = second.nodes[index]
+        if node.kind in ("VAR_HANDLE", "ASSIGN_VARIABLE"):
+            check_variable(node)
         if node.kind == "VAR_HANDLE":
             continue
         if node.kind != "ASSIGN_VARIABLE" or second.values[node.inputs[1]].content is None:

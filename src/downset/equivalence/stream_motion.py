@@ -260,8 +260,9 @@ class _Rule:
         """Split, SPLIT and SPLIT_V; SPLIT lists the axis before the tensor, SPLIT_V behind it."""
         place = 1 if self.node.kind == "SPLIT" else 0
         motion, rank = self.only(place), len(self.shape(place))
-        stated = {"SPLIT": self.integers(0), "SPLIT_V": self.integers(2) if self.node.kind == "SPLIT_V" else None}
-        axis = (stated.get(self.node.kind) or [number(self.node, "axis", 0)])[0] % rank
+        listed = {"SPLIT": 0, "SPLIT_V": 2}.get(self.node.kind)
+        stated = [number(self.node, "axis", 0)] if listed is None else self.integers(listed)
+        axis = (stated or [0])[0] % rank
         if axis != motion.axis:
             return [motion] * len(self.node.outputs)
         moved, start = [], 0

@@ -14,21 +14,30 @@ from downset.equivalence import identities
 from downset.equivalence.claims import Claim, Unproven, whole
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
-from downset.equivalence.parts import PartsProof
+from downset.equivalence.parts import FURTHER, PartsProof
 from downset.formats.certificates import Certificate
 from downset.results.streams import State, StreamRecord
 
-__all__ = ["Held", "Step", "check_step"]
+__all__ = ["Held", "Step", "check_step", "check_variable"]
 
 _OF_FILES = ("subgraphs", "signatures")
 """Settings of .tflite files that count graphs and name their inputs; the proof compares what they stand for."""
-_COPIES = ("Identity", "Reshape", "RESHAPE")
+_OPTIONS = {
+    "CALL_ONCE": ("CallOnceOptionsT", 0, 0),
+    "VAR_HANDLE": ("VarHandleOptionsT", 0, 1),
+    "READ_VARIABLE": ("ReadVariableOptionsT", 1, 1),
+    "ASSIGN_VARIABLE": ("AssignVariableOptionsT", 2, 0),
+}
+"""By operator about variables: its table of options, its numbers of inputs and outputs."""
+_STATED = {"initSubgraphIndex", "container", "sharedName", "BuiltinOptions", "Operator.builtinOptionsType"}
+_COPIES = ("Identity", "Reshape", "RESHAPE", "SLICE")
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A state of the record with its tensors in the file. `initial`: the constant that it holds before the first call
-    (None: the file states none). For a variable `name` is that of the resource; `read` and `next` are then ABSENT."""
+    """A state of the record with its tensors in the file. For a variable `name` is that of the resource, and
+    `initial` the constant that it holds before the first call (None: the file assigns none); `read` and `next` are then
+    ABSENT."""
 
     state: State
     of: int
@@ -58,6 +67,17 @@ def check_step(
     return Step(tuple(proof.left), tuple(proof.copied), not proof.summed and not proof.stacks.finite)
 
 
+def check_variable(node: FileNode) -> None:
+    """An operator about variables states nothing but which variable, or which graph, it is about."""
+    options, inputs, outputs = _OPTIONS[node.kind]
+    settings = dict(node.settings)
+    plain = settings.pop("BuiltinOptions", None) == options and settings.pop("OperatorCode.version", None) == 1
+    if not plain or any(value for key, value in settings.items() if key not in _STATED):
+        raise Unproven("it states more than an operator of its kind has")
+    if (len(node.inputs), len(node.outputs)) != (inputs, outputs) or ABSENT in (*node.inputs, *node.outputs):
+        raise Unproven("it has another number of inputs or outputs")
+
+
 class _StepProof(PartsProof):
     def __init__(
         self,
@@ -72,6 +92,7 @@ class _StepProof(PartsProof):
         self.variables = {each.name: index for index, each in enumerate(held) if each.name}
         self.content: dict[str, int] = {}
         """By variable that was assigned in this call: the value that it holds."""
+        self.handles: set[int] = set()
         self.copy_of: dict[int, int] = {}
         """By value: the state that it holds unchanged."""
         self.started = not self.variables
@@ -165,12 +186,16 @@ class _StepProof(PartsProof):
     def _is_copy(self, node: FileNode) -> bool:
         ours, theirs = (self.second.values[value] for value in (node.inputs[0], node.outputs[0]))
         alike = (ours.shape, ours.dtype, ours.scales) == (theirs.shape, theirs.dtype, theirs.scales)
+        if any(node.settings.get(key) for key in FURTHER):
+            return False
         if node.kind == "Identity":
             return theirs.shape is None or alike
         return alike and ours.shape is not None and self._label(node.outputs[0]) not in self.label_of
 
     def _variable(self, node: FileNode) -> None:
+        check_variable(node)
         if node.kind == "VAR_HANDLE":
+            self.handles.add(node.outputs[0])
             return
         if node.kind == "CALL_ONCE":
             if self.started:
@@ -183,7 +208,11 @@ class _StepProof(PartsProof):
         state = self.variables.get(name)
         if state is None:
             raise Unproven(f"the record does not name its {name}")
+        if node.inputs[0] not in self.handles:
+            raise Unproven("it runs before its VAR_HANDLE")
         if node.kind == "ASSIGN_VARIABLE":
+            if node.inputs[1] not in self.claims and node.inputs[1] not in self.copy_of:
+                raise Unproven("it runs before what makes its value, or nothing is known of that")
             self._same_form(node.inputs[1], state)
             self.content[name] = node.inputs[1]
             return

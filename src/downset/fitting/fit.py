@@ -17,6 +17,7 @@ from pathlib import Path
 from downset.errors import DownsetError
 from downset.fitting.candidates import Original
 from downset.fitting.choosing import candidates_of
+from downset.fitting.in_hops import InHops, in_hops, with_stream
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, StatesName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
@@ -61,6 +62,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     kernels: str | None = None,
     int8: bool = False,
     states: StatesName = "variables",
+    stream: int | Sequence[int] | None = None,
     on_chip: Sequence[int] = (),
     slower: float | None = None,
     larger: float | None = None,
@@ -98,7 +100,9 @@ def fit(  # noqa: PLR0913 - users know its keywords
     are those of the file less 128. `states`: whether the file keeps states in "variables", as the runtimes do, or
     "in-place": each is an input and an output at one offset of the arena, which takes least in TFLite Micro and is
     wrong in any other runtime. The caller then initialises them, as `firmware` writes. "auto": in place where that is
-    possible. `kernels`: the library whose kernels run the file in TFLite Micro, "reference",
+    possible. `stream`: fit the stream that is called every so many rows of its input in place of `model`, which is
+    called on windows: (hop, axis), or the hop alone along the axis that moves. It computes only what is new and keeps
+    the rest from call to call. `kernels`: the library whose kernels run the file in TFLite Micro, "reference",
     "cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4" or "esp-nn-generic", with the version behind "@"
     ("esp-nn-s3@1.2.1"; without it the most that any known version takes counts). Their scratch is part of what is
     needed, and plans for ESP-NN place it. With the first three, results may lie over inputs where the library's loops
@@ -133,6 +137,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
         kernels=kernels,
         int8=int8,
         states=states,
+        stream=(stream,) if isinstance(stream, int) else stream,
         on_chip=on_chip,
         slower=slower,
         larger=larger,
@@ -149,14 +154,14 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
     check_readable(Path(options.model))
     states = _states([options.model])
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, _unchanged(states):
-        job = start(options, target, Path(scratch), listener)
+        job, asked = in_hops(start(options, target, Path(scratch), listener))
         original = read(job)
         if WRITERS[job.form].weights_outside:
             states |= _states(model_files(job.path)) | states  # the model's stays that from before it was read
         with limits(operators=len(original.graph.ops)):
             job, original = measure_original(job, original)
             with listener.searching():
-                return _fitted(job, original, states)
+                return _fitted(job, original, states, asked)
 
 
 @contextmanager
@@ -180,7 +185,7 @@ def _check_states(states: States) -> None:
         check_state(file, state)
 
 
-def _fitted(job: Job, original: Original, states: States) -> Fit:
+def _fitted(job: Job, original: Original, states: States, asked: InHops | None) -> Fit:
     planned = plan(job, original.graph)
     race = race_of(job, original.file)
     job = job if race is None else in_file_order(job)
@@ -194,5 +199,6 @@ def _fitted(job: Job, original: Original, states: States) -> Fit:
     result = complete(job, planned, candidates, choice, result)
     result = check_process(job, check_ram(result, job.planned_limit, candidates.strips))
     result = with_traffic(job, planned, result)
+    result = result if asked is None else with_stream(job, asked, choice.file, result)
     _check_states(states)
     return ship(job, choice.file, result)

@@ -65,6 +65,7 @@ class FitOptions:
     kernels: str | None = None
     int8: bool = False
     states: StatesName = "variables"
+    stream: Sequence[int] | None = None
     on_chip: Sequence[int] = ()
     slower: float | None = None
     larger: float | None = None

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from downset.messages import Call, Message, Setting
 from downset.reports.document import Document, Facts, Section, Verdict, named
-from downset.results.comparisons import Comparison, Rounding
+from downset.results.comparisons import Comparison, Proof, Rounding, StreamProof
 from downset.text import counted
 
 __all__ = ["comparison_data", "comparison_document", "comparison_lines", "difference", "not_proven", "proof_line"]
@@ -34,10 +34,16 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "equal_with_offsets": comparison.placed,
         "unshown_difference": comparison.unshown,
         "reached_difference": comparison.reached,
+        "stream_runs": None if comparison.stream_runs is None else named(comparison.stream_runs, "warm", "noise"),
         "rounding": None if rounding is None else named(rounding, "level", "own_error", "times", "beyond"),
         "proof": None
         if proof is None
-        else named(proof, "proven", "exact", "finite", "optimised", "rewrites", "states", "reason"),
+        else {
+            **named(proof, "proven", "exact", "finite", "optimised", "rewrites", "states", "reason"),
+            "stream": None
+            if proof.stream is None
+            else named(proof.stream, "window", "hop", "form", "states", "first_exact", "warm"),
+        },
     }
 
 
@@ -73,6 +79,8 @@ def proof_line(comparison: Comparison) -> str:
     proof = comparison.proof
     if proof is None or not comparison.proven:
         return Message("not proven the same network: ", comparison.reason)
+    if proof.stream is not None:
+        return _proven_stream(proof, proof.stream)
     same = "proven the same network"
     if proof.rewrites:
         same += f", rewritten: {proof.rewrites} tensors hold parts of its tensors or of its sums"
@@ -87,6 +95,25 @@ def proof_line(comparison: Comparison) -> str:
             "calls"
         )
     return same
+
+
+_FORMS = {
+    "variables": "as variables of the file",
+    "in_place": "in place, in TFLite Micro alone",
+    "states": "which the caller passes on",
+}
+
+
+def _proven_stream(proof: Proof, stream: StreamProof) -> str:
+    """What is proven of a stream, and from which hop on its outputs count."""
+    first = f"from hop {stream.first_exact} on" if stream.first_exact else "from the first hop on"
+    line = (
+        f"proven by induction over hops: called on {stream.hop} new rows, it computes what the network computes on the "
+        f"last {stream.window}, {first}"
+    )
+    if stream.states:
+        line += f"; it keeps {stream.states} state{'' if stream.states == 1 else 's'}, {_FORMS[stream.form]}"
+    return line if proof.exact else f"{line}; sums are added up in another order, equal up to rounding"
 
 
 def not_proven(comparison: Comparison) -> str:
@@ -150,6 +177,9 @@ def _outputs(comparison: Comparison) -> Message:
         if not comparison.rounds_alike:
             how = Message(f"differ in {comparison.runtime}: ", comparison.note or f"largest difference {worst}")
     ran = f", on {comparison.runs} input{'' if comparison.runs == 1 else 's'}"
+    if comparison.stream_runs is not None:
+        ran = f", on {comparison.runs} hops and their windows, after {comparison.stream_runs.warm} hops"
+        ran += ", from states of noise" if comparison.stream_runs.noise else ""
     if comparison.inside and not comparison.inside_note:
         ran += f", and so are {comparison.inside} tensors inside"
     elif comparison.inside_note:

@@ -52,6 +52,7 @@ from downset.reports.gaps import bound_text, gap_of, gap_text
 from downset.reports.naming import shape_text
 from downset.reports.peak import peak_cause, peak_table, peak_values
 from downset.reports.process_view import process_data, process_line, process_note, process_tables
+from downset.reports.stream_view import stream_data, stream_line, stream_parts, stream_values
 from downset.results.fit import Fit, RamVerdict
 from downset.results.sessions import Latency
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
@@ -78,6 +79,7 @@ def fit_document(fit: Fit) -> Document:
     notes = tuple(Message("note: ", note) for note in further_notes(fit))
     sections = (
         Section("Memory", (Picture(lambda: _memory(fit, views)),)),
+        Section("Stream", tuple([] if fit.stream is None else stream_parts(fit.stream))),
         Section("Processes", tuple(process_tables(fit))),
         Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
         Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
@@ -92,7 +94,7 @@ def fit_document(fit: Fit) -> Document:
         sections,
         _figures(fit),
         _foot(fit),
-        _data(fit) | peak_values(peak) | process_data(fit),
+        _data(fit) | peak_values(peak) | process_data(fit) | stream_data(fit),
     )
 
 
@@ -138,7 +140,7 @@ def _subtitle(fit: Fit) -> str:
 
 
 def _verdict(fit: Fit) -> Verdict:
-    ram, gain = fit.ram, process_line(fit) or gain_line(fit)
+    ram, gain = fit.ram, stream_line(fit) or process_line(fit) or gain_line(fit)
     lines: list[str] = [*filter(None, [target_line(fit), traded_line(fit)])]
     lines += [] if fit.outputs.proven else [proof_line(fit.outputs)]
     if fit.process is not None:
@@ -148,7 +150,7 @@ def _verdict(fit: Fit) -> Verdict:
     if growth := growth_line(fit):
         lines.append(growth)
     if ram is None:
-        good = fit.arena.after < fit.arena.before or fit.arena.proven
+        good = fit.arena.after < fit.arena.before or fit.arena.proven or fit.stream is not None
         if fit.process is not None:
             good = fit.process.shipped != fit.process.default
         return Verdict("good" if good else "plain", gain, joined("\n", lines))
@@ -169,7 +171,7 @@ def _least(ram: RamVerdict, *, rewritten: bool) -> str:
 
 def _figures(fit: Fit) -> tuple[Value, ...]:
     """The most important figures. Those of bytes are a table on a terminal."""
-    figures = []
+    figures = [] if fit.stream is None else [*stream_values(fit.stream)]
     for row in _byte_rows(fit):
         bound = bound_text(f"{format_bytes(row.bound or 0)} B", gap_of(row.after, row.bound or 0))
         of_space = f" of {row.space}" if _in_strips(fit) else ""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from downset.results.streams import StreamForm
 
-__all__ = ["BY_RUNTIME", "ROUNDING", "Comparison", "Proof", "Rounding", "StreamProof", "Verdict"]
+__all__ = ["BY_RUNTIME", "ROUNDING", "Comparison", "Proof", "Rounding", "StreamProof", "StreamRuns", "Verdict"]
 
 ROUNDING = 1e-4
 """The largest difference that counts as rounding, as a share of the largest value."""
@@ -24,9 +24,8 @@ BY_RUNTIME = (
 @dataclass(frozen=True, slots=True)
 class StreamProof:
     """What is proven of a stream: called with `hop` rows, it computes what the window computes on its last `window`
-    rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with the window's outputs; 0 holds if
-    its initial states are what the window makes of constant rows, which a runtime must compute. `warm`: the first hop
-    from which on outputs do not depend on the initial states."""
+    rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with its outputs; `warm`: the
+    first from which on all rows of the window were given, so that outputs do not depend on the initial states."""
 
     window: int
     hop: int
@@ -74,6 +73,14 @@ class Rounding:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamRuns:
+    """How a stream was run: `warm` hops were not compared; with `noise` its states began as NaN or random integers."""
+
+    warm: int
+    noise: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The outcome of running two files on the same inputs. `equal`: whether the outputs are equal bit for bit; None
     where no runtime here could run the files. `max_abs_error`: the largest difference in all outputs. `largest`: the
@@ -86,7 +93,8 @@ class Comparison:
     with the offsets of the second file; None where no such run was made in addition to the others. Where nothing is
     proven, `tried` says by which further inputs a difference was looked for, and `reached` how the files differ on one
     of them. `unshown`: a difference of the files that no run shows, such as other values of a constant in a branch.
-    `assumed`: what was assumed about sizes that the first file leaves open."""
+    `assumed`: what was assumed about sizes that the first file leaves open. `stream_runs`: where the second file is a
+    stream, how it was run: `runs` hops were compared with windows."""
 
     equal: bool | None
     max_abs_error: float | None
@@ -106,6 +114,7 @@ class Comparison:
     assumed: str = ""
     rounding: Rounding | None = None
     other_sizes: tuple[str, ...] = ()
+    stream_runs: StreamRuns | None = None
 
     @property
     def proven(self) -> bool:
@@ -145,8 +154,11 @@ class Comparison:
     @property
     def exact(self) -> bool:
         """Whether the outputs must be equal bit for bit: the second file is proven to compute every element as the
-        first does, and the runtime computes operator by operator. ONNX Runtime may fuse the two files differently."""
-        return self.proven and self.proof is not None and self.proof.exact and self.runtime != "ort"
+        first does, and the runtime computes operator by operator. ONNX Runtime may fuse the two files differently, and
+        LiteRT's kernels may add up the terms of fewer rows, as a stream has them, in another sequence."""
+        if self.proof is None or not self.proven or not self.proof.exact:
+            return False
+        return self.runtime not in ("ort", "litert") if self.proof.stream else self.runtime != "ort"
 
     @property
     def rounds_alike(self) -> bool:

@@ -19,6 +19,7 @@ from downset.results.plans import Arena, Evidence, Order, Together
 from downset.results.policy import NO_LIMITS, Policy
 from downset.results.processes import LitertProcess, ProcessFit
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
+from downset.results.stream_fit import StreamFit
 from downset.text import abridged, format_bytes
 
 __all__ = [
@@ -197,7 +198,8 @@ class Fit:
     rewriting also where they are the defaults; `seed`: of random choices. `interrupted`: a user ended the search early.
     `open_axes`: the sizes that the original leaves open, as planned, for which alone figures and proofs of them hold;
     `growth`: how the bytes in use grow with each. `process`: what was measured of processes, where these decided what
-    ships."""
+    ships. `stream`: the stream that ships beside its window, where one was asked for; all other figures are then of the
+    stream as it was written and as it was fitted."""
 
     model: str
     target: str
@@ -235,6 +237,7 @@ class Fit:
     open_axes: tuple[OpenAxis, ...] = ()
     growth: tuple[AxisGrowth, ...] = ()
     process: ProcessFit | None = None
+    stream: StreamFit | None = None
 
     @property
     def memory(self) -> str:

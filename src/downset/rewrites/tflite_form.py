@@ -263,8 +263,8 @@ class _Forms:
         self.edit.replace(index, [replace(op, kind="tflite::SLICE", inputs=inputs, attrs=attrs)])
 
     def _copy(self, index: int, op: Op) -> None:
-        inputs = (op.inputs[0], *self._box(self.graph.tensors[op.inputs[0]], 0, 0))
-        self.edit.replace(index, [replace(op, kind="tflite::SLICE", inputs=inputs)])
+        shape = self._numbers(self.graph.tensors[op.outputs[0]].shape)
+        self.edit.replace(index, [replace(op, kind="Reshape", inputs=(op.inputs[0], shape))])
 
     def _lies_at(self, meta: Tensor, axis: int, start: int) -> dict[str, Any]:
         """The attribute that states at which byte of its source a piece begins; none where its bytes are not contiguous

@@ -21,12 +21,14 @@ from downset.equivalence.unshown import unshown_differences
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.formats.onnx.open_axes import declare_as
 from downset.formats.reading import load, shared_sizes
+from downset.formats.stream_records import record_of
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.methods import check_choice
 from downset.process.limits import limits
 from downset.results.comparisons import Comparison, Proof
 from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
+from downset.results.streams import StreamRecord
 from downset.runtimes import ort
 from downset.runtimes.calls import calls_differ, calls_difference, compare_calls
 from downset.runtimes.differences import compare_arrays, first_difference, not_compared, vary
@@ -36,6 +38,7 @@ from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
 from downset.runtimes.rounding import HeldFile, held_to_levels
+from downset.runtimes.streams import compare_hops, runtime_of
 
 __all__ = ["RUNTIMES", "Opened", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
 
@@ -97,6 +100,12 @@ def compare(  # noqa: PLR0913 - users know its keywords
     able = [name for name, row in RUNTIMES.items() if suffix in row.suffixes]
     if runtime is not None and runtime not in able:
         raise UsageError(f"{runtime} does not run {suffix} files; choose {' or '.join(able) or 'none'}")
+    record, other = record_of(second), record_of(first)
+    if other is not None and record is None:
+        raise UsageError(f"{first} is a stream and {second} is none; name the network of its window first")
+    if record is not None and other is None:
+        source = FeedSource(shapes, seed, inputs)
+        return _stream_compared((first, second), record, runtime_of(record, second, runtime), source, dims)
     # A bad file is an error here, not in the runtime.
     sizes = shared_sizes(first, second, shapes=shapes, dims=dims)
     shapes, source = sizes.shapes, FeedSource(sizes.shapes, seed, inputs)
@@ -133,6 +142,26 @@ def _compared(
     if not proof.proven and suffix != ".pt2" and time_limit_s:
         return _reached(first, second, comparison, source, time_limit_s)
     return comparison
+
+
+def _stream_compared(
+    paths: tuple[Named, Named],
+    record: StreamRecord,
+    runtime: str,
+    source: FeedSource,
+    dims: Mapping[str, int] | None,
+) -> Comparison:
+    """`compare` of a stream, the second of the files, with the network of its window."""
+    first, second = paths
+    sizes = shared_sizes(first, first, shapes=source.shapes, dims=dims)
+    source = replace(source, shapes=sizes.shapes)
+    graphs = [load(first, shapes=sizes.shapes), load(second)]
+    proof = prove_same(first, second, shapes=sizes.shapes)
+    try:
+        comparison = compare_hops(paths, graphs, record, runtime=runtime, source=source, proof=proof)
+    except (UnsupportedError, LimitReached) as error:
+        comparison = replace(not_compared(error.message), proof=proof)
+    return replace(comparison, assumed=sizes.note)
 
 
 def _reached(

@@ -22,7 +22,7 @@ from downset.runtimes.differences import compare_arrays, same_bits, vary
 from downset.runtimes.feeds import Feeds
 from downset.runtimes.outputs import Array, Named, ort_inside, worker_outputs
 
-__all__ = ["TIMES", "HeldFile", "first_beyond", "held_to_levels", "level_of", "over_ranges"]
+__all__ = ["LEVELS", "TIMES", "HeldFile", "first_beyond", "held_to_levels", "level_of", "over_ranges"]
 
 Runs = Sequence[Sequence[Array]]
 """By run: the outputs; none of a run that failed."""
@@ -34,7 +34,7 @@ _LAST_BITS, _LAST_BITS_OF_SUMS = 4.0, 64.0
 certificate is checked, as levels may agree bit for bit where sums in parts cannot."""
 _SCALES = (1 / 16, 16.0)
 _INTEGERS = (1 << 8, 1 << 12)
-_LEVELS: Mapping[str, SessionSettings] = {"extended": EXTENDED, "none": FILE_ORDER, "all": DEFAULT}
+LEVELS: Mapping[str, SessionSettings] = {"extended": EXTENDED, "none": FILE_ORDER, "all": DEFAULT}
 """The settings of each level, the levels of optimisation by ONNX Runtime's names in lower case."""
 
 
@@ -152,7 +152,7 @@ def _runs_beyond(usual: Runs, plain: Runs, theirs: Runs, last_bits: float) -> st
 def _levels(original: Named, feeds: Feeds, more: Feeds) -> dict[str, Runs]:
     """The runs of the original at each level at which ONNX Runtime runs it."""
     levels: dict[str, Runs] = {}
-    for name, settings in _LEVELS.items():
+    for name, settings in LEVELS.items():
         try:
             levels[name] = _outputs(original, feeds, more, settings)
         except UnsupportedError:

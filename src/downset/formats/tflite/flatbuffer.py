@@ -40,6 +40,14 @@ class Flatbuffer:
         """The names of builtin operators by number."""
         return {number: name for name, number in vars(self.schema.BuiltinOperator).items() if name[0] != "_"}
 
+    def metadata(self, name: str) -> bytes | None:
+        """The content of the metadata of this name; None where there are none."""
+        for entry in self.model.metadata or ():
+            data = self.model.buffers[entry.buffer].data
+            if entry.name in (name, name.encode()) and data is not None:
+                return np.asarray(data, np.uint8).tobytes()
+        return None
+
     def packed(self) -> bytes:
         """The content of a file with these tables."""
         return bytes(self.utilities.convert_object_to_bytearray(self.model))

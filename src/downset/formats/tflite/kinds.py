@@ -300,6 +300,7 @@ NEW: Mapping[str, tuple[str, str]] = {
     "Add": ("ADD", "AddOptions"),
     "Concat": ("CONCATENATION", "ConcatenationOptions"),
     "Pad": ("PAD", "PadOptions"),
+    "Reshape": ("RESHAPE", "ReshapeOptions"),
     "Sum": ("ADD_N", "AddNOptions"),
     "tflite::SLICE": ("SLICE", "SliceOptions"),
 }

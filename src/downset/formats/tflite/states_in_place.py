@@ -234,6 +234,7 @@ class _VariableFile:
             (_, first), *others = uses.reads
             value, called = uses.assigns[0][1], uses.name.removeprefix(_PREFIX)
             stands_for |= {result: first for _, result in others}
+            names -= {_name(main.tensors[first]), _name(main.tensors[value])}
             ends = _new(f"{_PREFIX}{called}", names), _new(f"next/{called}", names)
             stored = StoredState(uses.name, *ends, _pattern(uses.initial or b""))
             main.tensors[first].name, main.tensors[value].name = stored.input.encode(), stored.output.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from downset.formats.tflite.stored_states import STATES_KEY, packed_states, stat
 from downset.formats.tflite.write_states import write_states
 from downset.graph.core import Graph
 from downset.process.whole_files import write_whole
-from downset.results.streams import STREAM_KEY, StreamRecord
+from downset.results.streams import STREAM_KEY, StreamRecord, read_stream_record
 
 __all__ = ["export_tflite"]
 
@@ -106,6 +107,20 @@ def _add_states(file: Flatbuffer, graph: Graph, offsets: Mapping[int, int]) -> N
             )
     if graph.states:
         _append_metadata(file, STATES_KEY, packed_states(states_of(graph)))
+        _restate_record(file, graph)
+
+
+def _restate_record(file: Flatbuffer, graph: Graph) -> None:
+    """Let the record of a stream whose states were variables name the inputs and outputs that they are now."""
+    said = file.metadata(STREAM_KEY)
+    record = None if said is None else read_stream_record(said)
+    states = {one.name: one for one in states_of(graph)}
+    if record is None or record.form != "variables" or not states.keys() >= {one.name for one in record.states}:
+        return
+    moved = tuple(replace(one, name=states[one.name].input, next=states[one.name].output) for one in record.states)
+    _drop_metadata(file.model, STREAM_KEY)
+    restated = replace(record, form="in_place", states=moved)
+    _append_metadata(file, STREAM_KEY, restated.to_json().encode())
 
 
 def _certify(file: Flatbuffer, graph: Graph) -> None:

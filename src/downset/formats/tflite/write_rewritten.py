@@ -169,6 +169,8 @@ def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
     entry.builtinOptions = getattr(file.schema, f"{options}T")()
     if op.kind == "Concat":
         entry.builtinOptions.axis = int(op.attrs["axis"])
+    elif op.kind == "Reshape":
+        entry.builtinOptions.newShape = np.asarray(graph.tensors[op.outputs[0]].shape, np.int32)
     return entry
 
 

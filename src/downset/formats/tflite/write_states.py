@@ -30,7 +30,7 @@ def write_states(file: Flatbuffer, graph: Graph, record: StreamRecord, place: Ma
     main.tensors[place[given]].shapeSignature = None
     states, nexts = ([place[tensor] for tensor in ends[len(ends) - count :]] for ends in (graph.inputs, graph.outputs))
     if record.form == "variables":
-        _Variables(file, record).write(states, nexts)
+        _StateWriter(file, record).write(states, nexts)
         return
     main.inputs = np.asarray([*main.inputs, *states], np.int32)
     main.outputs = np.asarray([*main.outputs, *nexts], np.int32)
@@ -46,7 +46,7 @@ def _entry(file: Flatbuffer, tensor: int) -> Any:
     return entry
 
 
-class _Variables:
+class _StateWriter:
     """Writes a variable for each state: read before the first operator that reads the state, and assigned behind the
     operator that makes the next one. A subgraph that runs once assigns zeros first."""
 
@@ -60,43 +60,16 @@ class _Variables:
         handles = [self._handle(self._main, number) for number in range(len(states))]
         reads = dict(zip(states, handles, strict=True))
         assigns = dict(zip(nexts, handles, strict=True))
-        moved = self._without_moves(reads, assigns)
         operators += [self._named(number, handle) for number, handle in enumerate(handles)]
-        # A value that moves on is read before its variable is assigned.
-        waiting = {tensor for tensor, _ in moved}
-        operators += [self._read(tensor, reads.pop(tensor)) for tensor in sorted(waiting)]
-        for operator in self._main.operators:
-            operators += [self._read(tensor, reads.pop(tensor)) for tensor in _of(operator.inputs) if tensor in reads]
-            operators.append(operator)
-            operators += [
-                self._assign(assigns[tensor], tensor) for tensor in _of(operator.outputs) if tensor in assigns
-            ]
-        operators += [self._assign(handle, tensor) for tensor, handle in moved]
-        self._main.operators = operators
-
-    def _without_moves(self, reads: Mapping[int, int], assigns: dict[int, int]) -> list[tuple[int, int]]:
-        """Remove the operators that copy a state to the next one; (the state, the variable that it becomes) of each."""
-        moved, kept = [], []
+        # A state of a queue becomes that of the next age: it is read before it is assigned.
+        moved = [_of(one.inputs)[0] for one in self._main.operators if {*_of(one.outputs)} & assigns.keys()]
+        operators += [self._read(tensor, reads.pop(tensor)) for tensor in moved if tensor in reads]
         for operator in self._main.operators:
             inputs, outputs = _of(operator.inputs), _of(operator.outputs)
-            if (
-                len(outputs) == 1
-                and outputs[0] in assigns
-                and inputs
-                and inputs[0] in reads
-                and self._is_copy(operator)
-            ):
-                moved.append((inputs[0], assigns.pop(outputs[0])))
-            else:
-                kept.append(operator)
-        self._main.operators = kept
-        return moved
-
-    def _is_copy(self, operator: Any) -> bool:
-        if operator.builtinOptionsType != self._file.schema.BuiltinOptions.SliceOptions:
-            return False
-        source, result = (self._main.tensors[_of(ends)[0]] for ends in (operator.inputs, operator.outputs))
-        return list(source.shape) == list(result.shape)
+            operators += [self._read(tensor, reads.pop(tensor)) for tensor in inputs if tensor in reads]
+            operators.append(operator)
+            operators += [self._assign(assigns[tensor], tensor) for tensor in outputs if tensor in assigns]
+        self._main.operators = operators
 
     def _handle(self, subgraph: Any, number: int) -> int:
         """Add a tensor that refers to the variable of a state."""

@@ -1,0 +1,231 @@
+"""The stream of a window's network, which is then fitted in its place, and what it is held against: its window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
+from downset.fitting.candidates import Candidate, Original
+from downset.fitting.job import Job
+from downset.fitting.preparing import measure_original, read
+from downset.formats.onnx.read import without_defaults
+from downset.formats.reading import load
+from downset.formats.stream_files import carry_certificate, write_stream
+from downset.formats.stream_records import record_of
+from downset.graph.core import Graph, Tensor
+from downset.messages import Message, Setting
+from downset.partial.stream_rows import StreamRows, moving_input, stream_rows
+from downset.partial.streams import check_streamable, stream_of
+from downset.results.fit import Fit
+from downset.results.sessions import Latency
+from downset.results.stream_fit import Broken, KeptState, StreamFit
+from downset.results.streams import Hop, StreamRecord
+from downset.rewrites.tflite_form import tflite_form
+from downset.runtimes.compare import compare
+from downset.text import format_bytes, printable, shortened
+
+__all__ = ["InHops", "chosen_rows", "in_hops", "with_stream"]
+
+_CLEARLY = 0.8
+"""An axis of which a call computes at most this share of the multiply-adds that one of another axis does is the one
+that moves."""
+_GAINS = 0.95
+"""A stream is worth writing where a call computes at most this share of the window's multiply-adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class InHops:
+    """A stream that is fitted. `window`: the window's network as it was measured; `rows`: what a call computes;
+    `shapes`: the stated shapes of the window's inputs."""
+
+    window: Original
+    rows: StreamRows
+    shapes: Mapping[str, tuple[int, ...]] | None
+
+
+def in_hops(job: Job) -> tuple[Job, InHops | None]:
+    """(the job that fits the stream in place of the model, the stream), where one is asked for; else the job itself.
+    Raises UsageError for a hop that does not fit, and UnsupportedError where nothing is shared from window to window,
+    naming the operators."""
+    if job.options.stream is None:
+        return job, None
+    ask = hop_of(job.options.stream)
+    if job.form not in (".tflite", ".onnx"):
+        raise UsageError(
+            Message(Setting("stream", job.options.stream), f" is for .tflite and .onnx files, not for {job.form}")
+        )
+    graph = without_defaults(load(job.path, shapes=job.options.shapes))
+    rows = chosen_rows(graph, ask)
+    if rows.macs > _GAINS * rows.window_macs:
+        raise UnsupportedError(_nothing(rows))
+    stream = stream_of(rows, "states" if job.form == ".onnx" else "variables")
+    window_job = replace(job, scratch=_folder(job, "window"), options=replace(job.options, states="variables"))
+    measured_job, window = measure_original(window_job, read(window_job))
+    job = replace(job, target=measured_job.target)
+    path = _folder(job, "stream") / job.path.name
+    job.listener.progress("writing the stream")
+    write_stream(path, tflite_form(stream.graph), stream.record)
+    job_shapes, options = job.options.shapes, replace(job.options, shapes=None, dims=None)
+    return replace(job, path=path, options=options, ranges=None), InHops(window, rows, job_shapes)
+
+
+def hop_of(stated: Sequence[int]) -> Hop:
+    """The hop, with the axis where it is stated. Raises UsageError for other lists of numbers."""
+    if not 1 <= len(stated) <= 2:
+        raise UsageError(f"a stream is stated by its hop, and maybe the axis: 8 or (8, 1), not {tuple(stated)}")
+    return Hop(*stated)
+
+
+def _folder(job: Job, name: str) -> Path:
+    folder = job.scratch / name
+    folder.mkdir()
+    return folder
+
+
+def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
+    """The rows of the stream along the stated axis, or along the one that moves: that of which a call computes the
+    fewest multiply-adds. Raises UsageError where that is not clear."""
+    check_streamable(graph)
+    if hop.rows < 1:
+        raise UsageError(f"a hop has at least 1 row, not {hop.rows}")
+    streams = _candidates(graph, hop)
+    streams.sort(key=lambda rows: rows.macs)
+    if (
+        len(streams) > 1
+        and streams[0].macs > _CLEARLY * streams[1].macs
+        and streams[1].macs <= _GAINS * streams[1].window_macs
+    ):
+        axes = ", ".join(_axis(rows) for rows in streams[:3])
+        raise UsageError(
+            Message(
+                f"several axes could be time: {axes}; name one, ",
+                Setting("stream", (hop.rows, streams[0].moving.dimension)),
+            )
+        )
+    return streams[0]
+
+
+def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
+    """The streams along each axis of each input, or along the stated axis. Raises UsageError where there is none."""
+    streams, reasons = [], []
+    for tensor in graph.inputs:
+        meta = graph.tensors[tensor]
+        axes = range(len(meta.shape)) if hop.axis is None else [hop.axis]
+        for axis in axes:
+            reason = _fault(meta, axis, hop.rows)
+            if not reason:
+                streams.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
+            elif hop.axis is not None or meta.shape[axis] > 1:
+                reasons.append(f"input {meta.name!r} {reason}")
+    if not streams:
+        raise UsageError(reasons[0] if reasons else "no input has an axis of several rows that could be time")
+    return streams
+
+
+def _fault(meta: Tensor, axis: int, hop: int) -> str:
+    """Why an input has no windows along this axis that move by a hop; "" where it has."""
+    shape = meta.shape
+    if axis >= len(shape):
+        return f"has axes 0 to {len(shape) - 1}, no axis {axis}"
+    if axis and len(shape) > 2 and shape[0] > 1:
+        return f"has a batch of {shape[0]} windows, and a stream takes one: fix the batch to 1"
+    if hop >= shape[axis]:
+        return f"has {shape[axis]} rows along axis {axis}: a hop has fewer, not {hop}"
+    return ""
+
+
+def _axis(rows: StreamRows) -> str:
+    name = rows.moving.graph.tensors[rows.moving.tensor].name
+    return f"axis {rows.moving.dimension} of {name!r} ({rows.moving.window} rows)"
+
+
+def _nothing(rows: StreamRows) -> Message:
+    """Why a stream gains nothing."""
+    share = 100 * rows.macs / max(rows.window_macs, 1)
+    broken = _broken(rows)
+    return Message(
+        f"a stream of {_axis(rows)} computes {share:.0f} % of the window's multiply-adds in each call: "
+        f"{broken or 'the hop is too long'}"
+    )
+
+
+def _broken(rows: StreamRows) -> str:
+    """The operators that break sharing most, in a line."""
+    named = (f"{one.reason} at {one.kind} {shortened(printable(one.name), 50)!r}" for one in breaks_of(rows)[:3])
+    return "; ".join(named)
+
+
+def breaks_of(rows: StreamRows) -> list[Broken]:
+    """The operators that break sharing: those that pad along time first, then those that read all rows; of each, those
+    with most multiply-adds first."""
+    ops, form = rows.moving.graph.ops, rows.moving.form.ops
+    return [
+        Broken(ops[index].name, ops[index].kind, why)
+        for group in (rows.pads, rows.breaks)
+        for index, why in sorted(group.items(), key=lambda item: -form[item[0]].macs)
+    ]
+
+
+def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit) -> Fit:
+    """The result with what the stream takes beside its window. Raises UnsupportedError where it takes no less, and
+    InvalidPlan where one of its hops differs from the window."""
+    rows, window = asked.rows, asked.window
+    job.listener.progress("holding hops against windows")
+    record = record_of(chosen.path)
+    assert record is not None
+    carry_certificate(job.path, chosen.path)
+    runtime = job.target.name if window.file.measured is not None else None
+    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=asked.shapes, seed=job.options.seed)
+    if not comparison.agrees():
+        raise InvalidPlan(
+            f"{job.options.model}: in {comparison.runtime} a hop differs from its window by up to "
+            f"{comparison.max_abs_error or 0:g} of {comparison.largest:g}; nothing written"
+        )
+    before = window.file.measured_bytes() or window.before.arena_bytes
+    after = chosen.measured_bytes() or chosen.arena_bytes
+    if after >= before:
+        why = _broken(rows)
+        told = f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
+        because = f" ({why})" if why else ""
+        if job.target.offsets and record.form != "in_place":
+            raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
+        raise UnsupportedError(told, because)
+    window_s, latency = _times(job, asked, chosen)
+    figures = StreamFit(
+        record=record,
+        window_bytes=before,
+        stream_bytes=after,
+        window_macs=rows.window_macs,
+        macs=rows.macs,
+        kept_bytes=rows.kept_bytes,
+        kept=tuple(_kept_states(rows, record)),
+        window_s=window_s,
+        latency=latency,
+        breaks=tuple(breaks_of(rows)),
+        comparison=comparison,
+    )
+    return replace(result, stream=figures)
+
+
+def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
+    """The states of a record, with the rows that a call computes."""
+    form, names = rows.moving.form, {meta.name: place for place, meta in enumerate(rows.moving.graph.tensors)}
+    for state in record.states:
+        tensor, (first, stop) = names[state.tensor], state.rows
+        new = sum(end - begin for begin, end in rows.computed[tensor])
+        yield KeptState(state, form.rows[tensor], new, form.bytes_per_row[tensor] * (stop - first))
+
+
+def _times(job: Job, asked: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
+    """(seconds of a run of the window, the latency of a call with its ratio to that), where the runtime is timed."""
+    window = asked.window.file
+    if job.target.time is None or window.measured is None:
+        return None, None
+    try:
+        first, second = job.target.time([window.path, chosen.path], seed=job.options.seed)
+    except DownsetError as error:
+        job.notes.add(Message("the window was not timed: ", error.message))
+        return None, None
+    return first.usual_s, second

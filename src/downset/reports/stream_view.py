@@ -1,0 +1,125 @@
+"""Parts of documents about a stream: its figures next to those of its window, and the rows that it keeps."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from downset.messages import Message, Setting
+from downset.reports.document import JSON_ONLY, Column, Document, Facts, Part, Section, Table, Value, Verdict, named
+from downset.reports.fit_sentences import ratio_text
+from downset.results.fit import Fit
+from downset.results.stream_fit import HopOffers, StreamFit
+from downset.text import counted, format_bytes, format_seconds, printable, shortened
+
+__all__ = ["hops_document", "stream_data", "stream_line", "stream_parts", "stream_values"]
+
+_NAMED = 60
+_BREAKS = 5
+
+
+def stream_line(fit: Fit) -> str:
+    """A sentence on the gain of a stream; "" where the result is none."""
+    stream = fit.stream
+    if stream is None:
+        return ""
+    record = stream.record
+    how = "measured" if fit.measured is not None else "planned"
+    return (
+        f"Called every {counted(record.hop, 'row')}, not on windows of {record.window}: "
+        f"{format_bytes(stream.window_bytes)} → {format_bytes(stream.stream_bytes)} B ({how}), "
+        f"{stream.window_macs / 1e6:.2f} → {stream.macs / 1e6:.2f} MMACs a call."
+    )
+
+
+def stream_values(stream: StreamFit) -> tuple[Value, ...]:
+    """The figures of a stream, which people see first."""
+    if stream.latency is None or stream.window_s is None:
+        return ()
+    text = f"{format_seconds(stream.window_s)} → {format_seconds(stream.latency.run_s)}, {ratio_text(stream.latency)}"
+    return (Value("window and call", text, remark="processor time, measured on this host"),)
+
+
+_KEPT = (
+    Column("state", lambda one: shortened(printable(one.state.tensor), _NAMED), left=True, key="tensor"),
+    Column("rows", lambda one: f"{one.state.rows[0]} to {one.state.rows[1]} of {one.rows}"),
+    Column("new rows", "new"),
+    Column("age", lambda one: one.state.age, key="age"),
+    Column("bytes", "nbytes", format_bytes, key="bytes"),
+)
+
+
+def stream_parts(stream: StreamFit) -> list[Part]:
+    """The table of states, and what the caller must know."""
+    nbytes = format_bytes(sum(one.nbytes for one in stream.kept))
+    caption = f"kept from call to call: {nbytes} B, rows of the window's tensors"
+    return [Table(_KEPT, stream.kept, caption, key="stream.states"), Facts(tuple(_facts(stream)))]
+
+
+def _facts(stream: StreamFit) -> list[str]:
+    record = stream.record
+    rows = f"{record.hop} new rows of {record.input!r} along axis {record.axis}"
+    if record.first_exact:
+        lines = [
+            f"give {rows} in each call; outputs count from call {record.first_exact} on (the first is 0), when all "
+            "rows of a window were given, also after a reset and after rows that were lost"
+        ]
+    else:
+        lines = [f"give {rows} in each call; outputs count from the first call on"]
+    runs = stream.comparison
+    if runs is not None and runs.equal is not None and runs.runs:
+        outcome = "equal bit for bit" if runs.equal else f"differ by up to {runs.max_abs_error or 0:g}"
+        proof = "proven: every call computes its window; " if runs.proven else f"not proven: {runs.reason}; "
+        lines.append(f"{proof}{counted(runs.runs, 'call')} against as many windows in {runs.runtime}: {outcome}")
+    if not stream.comparison or not stream.comparison.equal:
+        lines += [] if stream.comparison else ["calls were not run against windows"]
+    for one in stream.breaks[:_BREAKS]:
+        lines.append(f"shared less: {one.reason} at {one.kind} {shortened(printable(one.name), _NAMED)!r}")
+    return lines
+
+
+def stream_data(fit: Fit) -> dict[str, Any]:
+    """The stream as data."""
+    stream = fit.stream
+    if stream is None:
+        return {"stream": None}
+    values = named(stream, "window_bytes", "stream_bytes", "window_macs", "macs", "kept_bytes", "window_s")
+    values |= named(stream.record, "window", "hop", "input", "axis", "form", "first_exact")
+    latency = stream.latency
+    values["call_s"] = None if latency is None else latency.run_s
+    values["breaks"] = [one._asdict() for one in stream.breaks]
+    values["equal"] = None if stream.comparison is None else stream.comparison.equal
+    values["proven"] = None if stream.comparison is None else stream.comparison.proven
+    return {f"stream.{key}": value for key, value in values.items()}
+
+
+_OFFERS = (
+    Column("hop", "hop", key="hop"),
+    Column("MMACs", lambda one: f"{one.macs / 1e6:.2f}"),
+    Column("", "macs", key="macs", on=JSON_ONLY),
+    Column("arena, bytes", "arena_bytes", format_bytes, key="arena_bytes"),
+    Column("states, bytes", "state_bytes", format_bytes, key="state_bytes"),
+    Column("states", "states", key="states"),
+    Column("proven", "exact", lambda exact: "yes" if exact else "by runs", key="exact"),
+)
+
+
+def hops_document(hops: HopOffers) -> Document:
+    """The hops that streams of a model could have; docs/schemas/fit.json has the keys."""
+    title = PurePath(hops.model).name
+    caption = (
+        f"windows of {hops.window} rows: {hops.window_macs / 1e6:.2f} MMACs, arena {format_bytes(hops.window_bytes)} B"
+    )
+    verdict = Verdict("plain", f"{counted(len(hops.offers), 'hop')} along axis {hops.axis} of {hops.input!r}.")
+    step = Message("No file was written: name a hop, ", Setting("stream", (8,)), ".")
+    table = Table(_OFFERS, hops.offers, caption, key="hops")
+    data = named(hops, "model", "input", "axis", "window", "window_macs", "window_bytes")
+    return Document(
+        title,
+        "arenas are planned, with the states in them",
+        verdict,
+        (Section("Hops", (table, Facts((step,)))),),
+        (),
+        (),
+        data,
+    )
