@@ -105,6 +105,7 @@ class StandIn:
     def graph(self, *args, **kwargs):
         fits(REAL["graph"].__init__, None, *args, **kwargs)
         assert self.capturing is None, "one capture inside another"
+        assert not torch.is_autocast_enabled("cpu"), "a capture in other element types than the graph's"
         self.synchronize()
         self.after, self.calls, self.tail, self.spoils, self.spoilt, self.made_on = {}, {}, {}, {}, {}, {}
         self.allocated = self.most_allocated = self.garbage = 0
@@ -133,9 +134,13 @@ class StandIn:
             for value in spoilt.get(item, ()):
                 value.fill_(float("nan") if value.is_floating_point() else 1)
             for call, table in calls.get(item, ()):
-                results = call.run([table[tensor] for tensor in call.inputs])
+                with torch.autocast("cpu", enabled=False):  # what was captured knows no modes
+                    results = call.run([table[tensor] for tensor in call.inputs])
                 for tensor, result in zip(call.outputs, results, strict=False):
-                    table[tensor].copy_(result.clone())
+                    target, result = table[tensor], result.clone()
+                    for axis in (axis for axis, stride in enumerate(target.stride()) if not stride):
+                        target, result = target.narrow(axis, 0, 1), result.narrow(axis, 0, 1)
+                    target.copy_(result)
 
     @contextmanager
     def stream(self, stream):
