@@ -1,5 +1,5 @@
-"""`torch.compile(model, backend=stage_backend)` on random modules: values, element types, NaN and shared memory of eager
-PyTorch, on inputs that were not planned for."""
+"""`torch.compile(model, backend=stage_backend)` on random modules: values, NaN and shared memory of eager PyTorch, on
+inputs that were not planned for."""
 
 import random
 

@@ -72,8 +72,8 @@ class StagedOutputs:
                 if not self._views:
                     taken.add(storage)
                 return value
-            made = torch.empty_strided(output.shape, output.strides, dtype=output.dtype, device=value.device)
-            return _filled(made, value)
+            result = torch.empty_strided(output.shape, output.strides, dtype=output.dtype, device=value.device)
+            return _filled(result, value)
 
         return take
 
@@ -96,7 +96,7 @@ def _described(inputs: Sequence[Any], results: Sequence[Any]) -> list[_Output]:
 
 
 def _memory(value: Any) -> tuple[Any, Any]:
-    """What tensors of a traced program have in common that share memory."""
+    """The memory and the element type of a traced tensor; tensors that share memory have them in common."""
     return value.untyped_storage()._cdata, value.dtype
 
 
@@ -111,11 +111,11 @@ def _lies(value: Any, strides: Sequence[int]) -> bool:
     )
 
 
-def _filled(made: Any, value: Any) -> Any:
-    """`made` with the values of a tensor. Elements along an axis of stride 0 are one, and get one value."""
-    target = made
-    for axis, stride in enumerate(made.stride()):
-        if stride == 0 and made.shape[axis] > 1:
+def _filled(result: Any, value: Any) -> Any:
+    """`result` with the values of a tensor. Elements along an axis of stride 0 are one, and get one value."""
+    target = result
+    for axis, stride in enumerate(result.stride()):
+        if stride == 0 and result.shape[axis] > 1:
             target, value = target.narrow(axis, 0, 1), value.narrow(axis, 0, 1)
     target.copy_(value)
-    return made
+    return result
