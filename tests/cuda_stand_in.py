@@ -105,6 +105,7 @@ class StandIn:
     def graph(self, *args, **kwargs):
         fits(REAL["graph"].__init__, None, *args, **kwargs)
         assert self.capturing is None, "one capture inside another"
+        assert not torch.is_autocast_enabled("cpu"), "a capture in other element types than the graph's"
         self.synchronize()
         self.after, self.calls, self.tail, self.spoils, self.spoilt, self.made_on = {}, {}, {}, {}, {}, {}
         self.allocated = self.most_allocated = self.garbage = 0
@@ -133,9 +134,13 @@ class StandIn:
             for value in spoilt.get(item, ()):
                 value.fill_(float("nan") if value.is_floating_point() else 1)
             for call, table in calls.get(item, ()):
-                results = call.run([table[tensor] for tensor in call.inputs])
+                with torch.autocast("cpu", enabled=False):  # what was captured knows no modes
+                    results = call.run([table[tensor] for tensor in call.inputs])
                 for tensor, result in zip(call.outputs, results, strict=False):
-                    table[tensor].copy_(result.clone())
+                    target, result = table[tensor], result.clone()
+                    for axis in (axis for axis, stride in enumerate(target.stride()) if not stride):
+                        target, result = target.narrow(axis, 0, 1), result.narrow(axis, 0, 1)
+                    target.copy_(result)
 
     @contextmanager
     def stream(self, stream):
@@ -157,17 +162,32 @@ class StandIn:
         assert self.capturing is None, "a capture must not synchronise"
 
 
+_READS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "cpu", "nonzero", "equal")
+
+
 class _OnCpu(TorchFunctionMode):
-    """Tensors for cuda come to be on the CPU, and those for pinned memory, which are counted, in any."""
+    """Tensors for cuda come to be on the CPU, and those for pinned memory, which are counted, in any. What reads a
+    tensor that is not in pinned memory waits for the device, and so does a copy between two of these from the CPU."""
 
     def __init__(self, made):
         super().__init__()
-        self.made = made
+        self.made, self.pinned = made, {}
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.made.pinned += bool((kwargs or {}).get("pin_memory"))
+        result = self._called(function, args, kwargs or {})
+        if (kwargs or {}).get("pin_memory"):
+            self.made.pinned += 1
+            self.pinned[result.untyped_storage().data_ptr()] = result
+        return result
+
+    def _called(self, function, args, kwargs):
+        tensors = [value for value in args if isinstance(value, torch.Tensor)]
+        reads = getattr(function, "__name__", "") in _READS
+        moves = function is torch.Tensor.copy_ and kwargs.get("non_blocking")
+        if (reads or moves) and not any(value.untyped_storage().data_ptr() in self.pinned for value in tensors):
+            self.made.waits += 1
         args = tuple("cpu" if isinstance(value, str) and value == "cuda" else value for value in args)
-        kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
+        kwargs = {key: value for key, value in kwargs.items() if key != "pin_memory"}
         kwargs = {key: "cpu" if key == "device" and value == "cuda" else value for key, value in kwargs.items()}
         return function(*args, **kwargs)
 

@@ -15,6 +15,7 @@ from downset.formats.reading import load
 from downset.stages.prepared import prepare
 from tests.cuda_stand_in import standing_in
 from tests.executor.test_cuda_capture import all_at_once, engine_of, merged
+from tests.integrations.test_stage_backend import IN_MEMORY, sharing
 from tests.networks import branchy
 
 
@@ -111,6 +112,38 @@ def test_outputs_are_views_on_request_alone(model, stand_in):
         module = staged(model, views=views)
         first, second = module(x), module(2 * x)
         assert (first[1].data_ptr() == second[1].data_ptr()) == views
+
+
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_outputs_lie_in_memory_as_the_program_makes_them(stand_in, name):
+    function, x = IN_MEMORY[name]
+    model = nn.Identity()
+    model.forward = function
+    program = torch.export.export(model, (x,))
+    module = ds.stage_module(program, "cuda", limits=ds.StageLimits(timings=4), runs=1)
+    first, second, theirs = module(x), module(x), function(x)
+    for one, later, other in zip(first, second, theirs, strict=True):
+        assert torch.equal(one, other) and (one.stride() == other.stride() or not one.numel())
+        assert torch.equal(later, other)
+    assert sharing([x], first) == sharing([x], second) == sharing([x], theirs)
+    given = x.untyped_storage().data_ptr()
+    storages = [
+        {one.untyped_storage().data_ptr() for one in outputs if one.numel()} - {given} for outputs in (first, second)
+    ]
+    assert not storages[0] & storages[1]  # a later call writes to no earlier result
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_autocast_of_the_caller_changes_nothing(stand_in, device):
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    x = torch.randn(5, 8)
+    program = torch.export.export(model, (x,))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        module = ds.stage_module(program, device, limits=ds.StageLimits(timings=4), runs=1)
+        ours = module(x)
+    with torch.no_grad():
+        torch.testing.assert_close(ours, model(x), rtol=1e-6, atol=1e-6)
+    module.close()
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])

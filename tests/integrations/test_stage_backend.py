@@ -166,3 +166,70 @@ def test_lanes_end_with_the_compiled_function(caplog):
 def test_pytorch_finds_it_by_its_name():
     (found,) = entry_points(group="torch_dynamo_backends", name="downset")
     assert found.load() is ds.stage_backend
+
+
+Y = torch.arange(12.0).reshape(3, 4)
+IMAGE = torch.arange(48.0).reshape(1, 2, 4, 6)
+LAST = torch.channels_last
+IN_MEMORY = {
+    "views of an input": (lambda x: (x[1], x.t(), x.view(-1)[3:], x + 1, x.expand(2, 3, 4)), Y),
+    "copies": (lambda x: (x.clone(), x.to(torch.float32, copy=True), torch.cat([x]), x * 1, x.contiguous()), Y),
+    "views of a result": (lambda x: (lambda y: (y[1:], y.t(), y.clone(), y[0], y.view(-1)))(x + 1), Y),
+    "halves": (lambda x: (*(x + 1).split(2, 1), (x + 2)[:, :1].expand(3, 5)), Y),
+    "channels last": (lambda x: (nn.functional.max_pool2d(x, 2), x * 2), IMAGE.contiguous(memory_format=LAST)),
+    "another layout": (lambda x: (x.permute(0, 2, 3, 1), (x * 2).permute(0, 2, 3, 1)), IMAGE),
+    "a part": (lambda x: (x.relu(), x[:, 1:]), torch.randn(2, 5, 4, 6)[:, 1:4, ::2]),
+    "nothing": (lambda x: (x[:0], x[:0] + 1, x + 1), Y),
+}
+
+
+def sharing(inputs, outputs):
+    """By output: the tensors with whose memory it shares, and where in it it lies."""
+    tensors = [*inputs, *outputs]
+    return [
+        [
+            (place, output.storage_offset() - other.storage_offset())
+            for place, other in enumerate(tensors)
+            if other.numel()
+            and output.numel()
+            and other.untyped_storage().data_ptr() == output.untyped_storage().data_ptr()
+        ]
+        for output in outputs
+    ]
+
+
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_outputs_lie_in_memory_as_those_of_eager_pytorch(caplog, name):
+    function, x = IN_MEMORY[name]
+    compiled, told = staged(function, caplog, strict=True)
+    with torch.no_grad():
+        for given in (x, x.clone(memory_format=torch.preserve_format)):
+            ours, theirs = compiled(given), function(given)
+            for one, other in zip(ours, theirs, strict=True):
+                assert torch.equal(one, other) and (one.stride() == other.stride() or not one.numel())
+            assert sharing([given], ours) == sharing([given], theirs)
+    assert told() == []
+
+
+def test_a_view_of_a_weight_goes_to_pytorch(caplog):
+    model = nn.Linear(3, 2)
+    model.forward = lambda x: (model.weight.t(), x @ model.weight.t())
+    compiled, told = staged(model, caplog)
+    with torch.no_grad():
+        first, _ = compiled(torch.ones(1, 3))
+    assert "it returns a view of a weight" in told()[0]
+    assert first.untyped_storage().data_ptr() == model.weight.untyped_storage().data_ptr()
+
+
+def test_autocast_goes_to_pytorch(caplog):
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    compiled, told = staged(model, caplog)
+    x = torch.randn(5, 8)
+    with torch.no_grad():
+        for auto, within in ((False, 1e-6), (True, 2e-2), (False, 1e-6)):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=auto):
+                ours, theirs = compiled(x), model(x)
+            assert ours.dtype == theirs.dtype
+            torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
+    (line,) = told()
+    assert "autocast is on" in line

@@ -57,7 +57,24 @@ CASES = {
         functional.interpolate(x[None], size=(3, 5), mode="bilinear"),
         functional.pixel_shuffle(x.reshape(1, 4, 4, 4), 2),
     ),
-    "types": lambda x, y, table: (x.double() + y, (x > 0).float(), x.to(torch.float16)),
+    "types": lambda x, y, table: (
+        x.double() + y,
+        (x > 0).float(),
+        x.to(torch.float16),
+        x.half().softmax(2, dtype=torch.float32),
+        (x > 0).sum(1, dtype=torch.float64),
+    ),
+    "tests": lambda x, y, table: (x.isnan() | (x > y), (x > 0).any(1), (x > -9).all(), *x.max(2), x.min(1)[0], x % 0.3),
+    "norms": lambda x, y, table: (
+        functional.batch_norm(x.sigmoid(), *table[:4].detach().abs().unbind(1)),
+        functional.batch_norm(x, table[:4, 0].detach(), table[:4, 1].detach().abs()),
+        torch.logsumexp(x, 2),
+        torch.linalg.vector_norm(y, dim=1),
+    ),
+    "layouts": lambda x, y, table: (
+        x[None].contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1),
+        y.clone(memory_format=torch.contiguous_format) * 2,
+    ),
 }
 
 

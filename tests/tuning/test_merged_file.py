@@ -117,6 +117,12 @@ def test_nothing_to_merge_is_one_line(tmp_path, monkeypatch):
     assert said == "nothing to gain: no operators can be merged\n" and not (tmp_path / "out.onnx").exists()
 
 
+def test_merges_that_no_family_makes_are_said_to_be_none(model, tmp_path, monkeypatch):
+    clock(monkeypatch, {})
+    monkeypatch.setattr(merged_file, "merge_families", lambda graph, sites, families: (graph, 0))
+    assert ds.export_merged(model, tmp_path / "out.onnx").why == "no operators can be merged"
+
+
 def test_the_command_prints_the_gain_the_condition_and_its_schema(model, tmp_path, monkeypatch):
     clock(monkeypatch, {"padded": 0.5})
     schema = json.loads((SCHEMAS / "stage.json").read_text())

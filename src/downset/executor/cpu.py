@@ -20,6 +20,7 @@ from downset.executor.binder import Binder, KernelCall
 from downset.executor.lane_program import LaneProgram
 from downset.executor.merged import bind_merged
 from downset.extras import torch_library
+from downset.kernels.without_autocast import without_autocast
 
 __all__ = ["CpuEngine"]
 
@@ -64,7 +65,7 @@ class CpuEngine:
         table: dict[int, Any] = {**self._fixed, **dict(zip(self._inputs, values, strict=True))}
         before = torch.get_num_threads()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), without_autocast():
                 for region in self._regions:
                     torch.set_num_threads(region.threads)
                     busy = self._workers[: len(region.lanes) - 1]

@@ -17,6 +17,7 @@ from downset.executor.binder import Binder, KernelCall
 from downset.executor.device_clock import need_cuda
 from downset.executor.lane_program import LaneProgram, critical_lane
 from downset.executor.merged import bind_merged
+from downset.kernels.without_autocast import without_autocast
 from downset.process.garbage import uncollected
 
 __all__ = ["CudaEngine"]
@@ -273,9 +274,9 @@ def _names(binder: Binder, program: LaneProgram, members: Sequence[int]) -> str:
 
 @contextmanager
 def _plainly(torch: Any) -> Iterator[None]:
-    """A context without gradients, whose tensors may be written to in any mode, also where the caller is in inference
-    mode."""
-    with torch.inference_mode(False), torch.no_grad():
+    """A context without gradients and autocast, whose tensors may be written to in any mode, also where the caller is
+    in inference mode."""
+    with torch.inference_mode(False), torch.no_grad(), without_autocast():
         yield
 
 

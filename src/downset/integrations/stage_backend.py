@@ -10,7 +10,8 @@ from typing import Any
 
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import optional_library, torch_library
-from downset.integrations.stage_module import stage_module
+from downset.integrations.stage_module import check_tensors, stage_module
+from downset.integrations.stage_outputs import StagedOutputs
 from downset.messages import Message
 from downset.results.plans import StagePlan
 from downset.text import brief
@@ -28,9 +29,10 @@ def stage_backend(module: Any, inputs: Sequence[Any], *, options: Mapping[str, A
     Stages are searched when PyTorch compiles, on the device of the inputs. Parameters and buffers become constants.
     Each call compares their addresses and version numbers; where one differs, as after `load_state_dict`, the constants
     are read again for the same plan. Writes through `parameter.data` are not noticed. A graph that stages do not run
-    goes to PyTorch's own compiler, and the logger `downset` says why in one line: gradients, sizes that are not fixed
-    (compile with `dynamic=False`), writes to inputs or buffers, random numbers, operators without a kernel, tensors of
-    several devices. PyTorch calls a backend for each graph between breaks; `fullgraph=True` names the break.
+    goes to PyTorch's own compiler, and the logger `downset` says why in one line: gradients, autocast, sizes that are
+    not fixed (compile with `dynamic=False`), writes to inputs or buffers, random numbers, operators without a kernel,
+    tensors of several devices, views of weights as outputs. PyTorch calls a backend for each graph between breaks;
+    `fullgraph=True` names the break. Outputs have the strides that PyTorch traced, and share memory as there.
 
     `options`: `limits`, `runs` and `views` as for `stage_module`; `strict` raises UnsupportedError where PyTorch's
     compiler would take the graph. Raises UsageError for other options.
@@ -71,6 +73,9 @@ class _StagedGraph:
 
     def _stage(self, values: Sequence[Any], plan: StagePlan | None) -> None:
         program = _exported(self._module, values, self._weights, self._moving)
+        check_tensors(program)
+        if StagedOutputs(program, copies=False, views=False, fixed=()).of_weights:
+            raise UnsupportedError("it returns a view of a weight")
         self._staged = stage_module(program, self._device, plan=plan, **self._options)
         self._states = self._read(values)
         self._close = weakref.finalize(self, self._staged.close)
@@ -95,6 +100,8 @@ def _device(inputs: Sequence[Any]) -> str:
         if value.requires_grad and torch.is_grad_enabled():
             raise UnsupportedError("it computes gradients; stages are for inference (torch.no_grad or inference_mode)")
     devices = {value.device for value in inputs}
+    if any(torch.is_autocast_enabled(device.type) for device in devices if device.type in ("cpu", "cuda")):
+        raise UnsupportedError("autocast is on; stages run a model in its own element types, such as model.bfloat16()")
     here = {torch.device("cpu")}
     if torch.cuda.is_available():
         here |= {torch.device("cuda", torch.cuda.current_device())}

@@ -14,12 +14,13 @@ from downset.executor.stage_engine import PlannedEngine, check_plan, is_finite, 
 from downset.extras import optional_library, torch_library
 from downset.formats.torch.read import load_exported
 from downset.graph.core import Graph
+from downset.integrations.stage_outputs import StagedOutputs
 from downset.results.plans import StagePlan
 from downset.stages.prepared import prepare
 from downset.tuning.search import StageLimits
 from downset.tuning.tune import tune_stages
 
-__all__ = ["stage_module"]
+__all__ = ["check_tensors", "stage_module"]
 
 _NOT_FINITE = (
     "an earlier call had NaN or infinity among its inputs, of which merged convolutions and fused ReLUs make other "
@@ -41,7 +42,9 @@ def stage_module(
 
     `device`: as for `tune_stages`, which searches a plan with `limits` and `runs` if none is given; the module has the
     plan as `plan`. The module takes the program's arguments, of the sizes with which it was exported, and returns the
-    program's outputs in their structure. Weights are copied: the module has no parameters and computes no gradients.
+    program's outputs in their structure, with the program's strides. Outputs share memory with an input or each other
+    where those of the program do, if the input has the strides with which it was exported. Weights are copied: the
+    module has no parameters and computes no gradients.
     Only one call may run at a time. `close()` ends the threads of the lanes.
 
     On CUDA a call waits for nothing: it is work of the current stream, and outputs are copied out of the captured graph
@@ -55,17 +58,21 @@ def stage_module(
     Raises UnsupportedError for a program that writes to its buffers or takes or returns anything but tensors, LoadError
     for symbolic sizes, InvalidPlan for a plan of another network or device.
     """
-    _check_tensors(exported_program)
+    check_tensors(exported_program)
     graph = load_exported(exported_program)
     opened = open_device(device) if isinstance(device, str) else device
     prepared = prepare(graph)
     if plan is None:
         plan = tune_stages(graph, opened, limits=limits, runs=runs).plan
     check_plan(prepared, plan, opened)
-    return _module_class()(prepared, plan, opened, exported_program.call_spec, views)
+    fixed = [place for place, tensor in enumerate(prepared.outputs) if tensor in prepared.constants]
+    outputs = StagedOutputs(exported_program, copies=opened.kind == "cuda", views=views, fixed=fixed)
+    return _module_class()(prepared, plan, opened, exported_program.call_spec, outputs)
 
 
-def _check_tensors(program: Any) -> None:
+def check_tensors(program: Any) -> None:
+    """Raise UnsupportedError for a program that writes to its buffers or inputs, or takes or returns anything but
+    tensors."""
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
@@ -83,13 +90,14 @@ def _module_class() -> Any:
     class StageModule(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         """Runs a plan of stages; made by `stage_module`."""
 
-        def __init__(self, graph: Graph, plan: StagePlan, device: TorchDevice, call_spec: Any, views: bool) -> None:
+        def __init__(
+            self, graph: Graph, plan: StagePlan, device: TorchDevice, call_spec: Any, outputs: StagedOutputs
+        ) -> None:
             super().__init__()
             self.plan = plan
-            self._graph, self._device, self._spec, self._views = graph, device, call_spec, views
+            self._graph, self._device, self._spec, self._outputs = graph, device, call_spec, outputs
             self._engines: dict[bool, PlannedEngine] = {}
             self._lock = threading.Lock()
-            self._stated = [getattr(torch, graph.tensors[tensor].dtype) for tensor in graph.outputs]
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             values, structure = pytree.tree_flatten((args, kwargs))
@@ -97,7 +105,7 @@ def _module_class() -> Any:
                 raise UsageError(f"the program was exported for arguments {self._spec.in_spec}; given {structure}")
             _check_values(self._graph, values)
             with self._lock:
-                outputs = self._engine(values).run(values, self._taken)
+                outputs = self._engine(values).run(values, self._outputs.taker(values))
             return pytree.tree_unflatten(outputs, self._spec.out_spec)
 
         def _engine(self, values: Sequence[Any]) -> PlannedEngine:
@@ -112,12 +120,6 @@ def _module_class() -> Any:
             if finite not in self._engines:
                 self._engines[finite] = stage_engine(self._graph, self.plan, self._device, values, finite=finite)
             return self._engines[finite]
-
-        def _taken(self, position: int, value: Any) -> Any:
-            """An output in the program's element type, contiguous, in memory that no later call writes to."""
-            ours = self._device.kind == "cuda" and not self._views
-            copy = ours or self._graph.outputs[position] in self._graph.constants
-            return value.to(self._stated[position], memory_format=torch.contiguous_format, copy=copy).contiguous()
 
         def met_nonfinite(self) -> bool:
             """Whether a call on CUDA so far had inputs that are not finite. Waits for the device."""

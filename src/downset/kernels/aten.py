@@ -18,21 +18,26 @@ CALL = "call"
 """The attribute of an operator that holds its arguments; {"tensor": n} stands for its input n."""
 
 _PREFIX = "aten::"
-_IDENTITIES = frozenset({"_assert_tensor_metadata", "_to_copy", "to", "type_as"})
-"""The executor converts results to the element type that the graph states, which fixed shapes and types assert too."""
+_IDENTITIES = frozenset(
+    "_assert_tensor_metadata _to_copy alias clone contiguous detach lift_fresh_copy to type_as".split()  # noqa: SIM905
+)
+"""The executor converts results to the element type that the graph states, which fixed shapes and types assert too, and
+outputs to their layouts and memory."""
 _PURE = frozenset(
     """
-    abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d add addmm alias amax amin argmax atan avg_pool2d
-    baddbmm bitwise_and bitwise_not bitwise_or bmm broadcast_to ceil celu chunk clamp clamp_max clamp_min clone
-    constant_pad_nd contiguous conv1d conv2d convolution cos cumsum detach div einsum elu embedding eq exp expand
-    expm1 flip floor floor_divide gather ge gelu glu group_norm gt hardsigmoid hardswish index_select instance_norm
-    layer_norm le leaky_relu log log1p log_softmax logical_and logical_not logical_or lt masked_fill matmul maximum
-    mean minimum mish mm movedim mul narrow native_group_norm native_layer_norm ne neg outer pad permute pixel_shuffle
-    pixel_unshuffle pow prelu prod reciprocal reflection_pad2d relu relu6 repeat repeat_interleave replication_pad2d
-    rms_norm roll round rsqrt rsub scaled_dot_product_attention select sigmoid sign silu sin slice softmax softplus
-    sort split split_with_sizes sqrt square squeeze stack std sub sum swapaxes t tan tanh tensor_split tile topk
+    abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d add addmm all amax amin any argmax argmin atan
+    avg_pool2d avg_pool3d baddbmm batch_norm bitwise_and bitwise_not bitwise_or bmm broadcast_to ceil celu
+    channel_shuffle chunk clamp clamp_max clamp_min constant_pad_nd conv1d conv2d conv3d convolution cos cumsum div
+    einsum elu embedding eq exp expand expm1 flip floor floor_divide fmod gather ge gelu glu group_norm gt
+    hardsigmoid hardswish im2col index_select instance_norm isfinite isinf isnan layer_norm le leaky_relu
+    linalg_vector_norm log log1p log_sigmoid log_softmax logical_and logical_not logical_or logsumexp lt masked_fill
+    matmul max max_pool2d_with_indices maximum mean min minimum mish mm movedim mul narrow native_group_norm
+    native_layer_norm ne neg norm outer pad permute pixel_shuffle pixel_unshuffle pow prelu prod reciprocal
+    reflection_pad2d relu relu6 remainder repeat repeat_interleave replication_pad2d rms_norm roll round rsqrt
+    rsub scaled_dot_product_attention select selu sigmoid sign silu sin slice softmax softplus softshrink sort split
+    split_with_sizes sqrt square squeeze stack std sub sum swapaxes t tan tanh tensor_split threshold tile topk
     transpose tril triu true_divide unbind unflatten unsafe_split unsqueeze upsample_bicubic2d upsample_bilinear2d
-    upsample_nearest2d var view view_as where _softmax _log_softmax _unsafe_view
+    upsample_nearest2d var view_as where __and__ __or__ __xor__ _softmax _log_softmax _unsafe_view
     """.split()  # noqa: SIM905
 )
 
@@ -55,6 +60,8 @@ def aten_call(op: Op, inputs: Sequence[Any], shapes: Sequence[Any]) -> list[Any]
     args, kwargs = _with_tensors(call["args"], inputs), _with_tensors(call["kwargs"], inputs)
     if base == "scaled_dot_product_attention" and (args[4:5] or [kwargs.get("dropout_p", 0.0)])[0]:
         raise ValueError("its dropout draws random numbers")
+    if base in ("batch_norm", "instance_norm") and args[3] is not None and args[5]:
+        raise ValueError("it writes to its running statistics")
     results = operator(*args, **kwargs)
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
@@ -63,6 +70,8 @@ def _with_tensors(argument: Any, inputs: Sequence[Any]) -> Any:
     if isinstance(argument, Mapping):
         if argument.keys() == {"tensor"}:
             return inputs[argument["tensor"]]
+        if argument.keys() == {"element_type"}:
+            return getattr(torch_library(), argument["element_type"])
         if argument.keys() == {"setting"}:
             raise ValueError(f"it takes {argument['setting']}, an object of PyTorch's")
         return {name: _with_tensors(value, inputs) for name, value in argument.items()}

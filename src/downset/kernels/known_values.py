@@ -15,6 +15,7 @@ from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.float_types import numpy_type
 from downset.graph.kinds import kind_of
 from downset.kernels.table import compute, has_kernel
+from downset.kernels.without_autocast import without_autocast
 
 __all__ = ["with_known_values"]
 
@@ -59,7 +60,7 @@ def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> 
             torch = torch_library()
             arguments = [None if read is None else torch.from_numpy(np.array(read(), order="C")) for read in reads]
             metas = [graph.tensors[tensor] if tensor != ABSENT else None for tensor in op.outputs]
-            with torch.no_grad():
+            with torch.no_grad(), without_autocast():
                 results = compute(op, arguments, [() if tensor is None else tensor.shape for tensor in metas])
             cache.append(
                 [

@@ -37,10 +37,11 @@ def fold_batch_norm(graph: Graph) -> Graph:
         if conv_index < 0 or len(read_by[source]) != 1 or source in graph.outputs:
             continue
         conv = graph.ops[conv_index]
+        if conv.kind != "Conv" or conv.attrs.get("activation") or conv.attrs.get("layout") == "NHWC":
+            continue
         parameters = [*op.inputs[1:5], conv.inputs[1], *conv.inputs[2:3]]
         constant = all(tensor in graph.constants for tensor in parameters if tensor != ABSENT)
-        plain = conv.kind == "Conv" and not conv.attrs.get("activation") and conv.attrs.get("layout") != "NHWC"
-        if not plain or not constant or len([tensor for tensor in op.outputs if tensor != ABSENT]) != 1:
+        if not constant or len([tensor for tensor in op.outputs if tensor != ABSENT]) != 1:
             continue
         bias = conv.inputs[2] if len(conv.inputs) > 2 and conv.inputs[2] != ABSENT else None
         reads = [graph.constants[tensor] for tensor in op.inputs[1:5]]

@@ -126,7 +126,8 @@ def difference(ours: Sequence[npt.NDArray[Any]], theirs: Sequence[npt.NDArray[An
     for one, other in zip(ours, theirs, strict=True):
         if one.shape != other.shape:
             return math.inf
-        mine, expected = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        wide = np.complex128 if "c" in one.dtype.kind + other.dtype.kind else np.float64
+        mine, expected = np.asarray(one, wide), np.asarray(other, wide)
         finite = np.isfinite(expected)
         if not np.array_equal(mine[~finite], expected[~finite], equal_nan=True) or not np.isfinite(mine[finite]).all():
             return math.inf

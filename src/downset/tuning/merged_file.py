@@ -142,7 +142,7 @@ def _exported(job: _MergeJob, wanted: str | None, output: Path | None) -> Merged
         chosen="",
         asked=wanted is not None,
         times=(),
-        why="no operators can be merged" if not sites else "no candidate is proven",
+        why="no candidate is proven" if notes else "no operators can be merged",
         sizes=job.shapes,
         versions=versions_of("onnx", "onnxruntime"),
         notes=tuple(notes),

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from downset.formats.torch.program import TorchCall, TorchValue
+from downset.formats.torch.archive import DTYPES
+from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
 __all__ = ["translated"]
 
@@ -20,9 +21,12 @@ def translated(call: TorchCall) -> Kind:
     name = call.target.removeprefix("aten.")
     base = name.partition(".")[0]
     numbers = any(isinstance(argument, (int, float)) for argument in call.args[:2])
-    if base in _ELEMENTWISE and not call.kwargs and not (base in _BINARY and numbers):
+    typed = any(
+        type(argument).__name__ in ("dtype", "TorchSetting") for argument in call.args
+    )  # softmax, view as a type
+    if base in _ELEMENTWISE and not call.kwargs and not typed and not (base in _BINARY and numbers):
         return _ELEMENTWISE[base], {}
-    if base in _TRANSLATED and not call.kwargs:
+    if base in _TRANSLATED and not call.kwargs and not typed:
         translation = _TRANSLATED[base](call)
         if translation is not None:
             return translation
@@ -32,13 +36,18 @@ def translated(call: TorchCall) -> Kind:
 
 
 def _plain(argument: Any, positions: Iterator[int]) -> Any:
-    """An argument as plain data, in which {"tensor": n} stands for the input n of the graph's operator."""
+    """An argument as plain data, in which {"tensor": n} stands for the input n of the graph's operator, and
+    {"element_type": name} for an element type."""
     if isinstance(argument, TorchValue):
         return {"tensor": next(positions)}
     if isinstance(argument, Mapping):
         return {str(name): _plain(value, positions) for name, value in argument.items()}
     if isinstance(argument, (list, tuple)):
         return [_plain(item, positions) for item in argument]
+    if type(argument).__name__ == "dtype":
+        return {"element_type": str(argument).removeprefix("torch.")}
+    if isinstance(argument, TorchSetting) and argument.kind == "as_scalar_type":
+        return {"element_type": DTYPES[argument.value]}
     plain = argument is None or isinstance(argument, (bool, int, float, str))
     return argument if plain else {"setting": "an element type, a device or a layout"}
 
