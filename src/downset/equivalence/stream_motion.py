@@ -61,33 +61,33 @@ class Motions:
 def motions(network: FileNetwork, data: int, axis: int, hop: int) -> Motions:
     """How every value of the main graph moves, where the input `data` moves by `hop` rows along `axis`, and nothing is
     known of other inputs."""
-    known = Motions()
-    known.fixed |= {index for index, value in enumerate(network.values) if value.content is not None}
+    tensors = Motions()
+    tensors.fixed |= {index for index, value in enumerate(network.values) if value.content is not None}
     for value in network.bodies[0].inputs:
-        known.stops[value] = f"the input {network.values[value].label!r} does not move"
-    del known.stops[data]
-    known.of[data] = Motion(axis, Fraction(hop), (0, _shape(network, data)[axis]))
+        tensors.stops[value] = f"the input {network.values[value].label!r} does not move"
+    del tensors.stops[data]
+    tensors.of[data] = Motion(axis, Fraction(hop), (0, _shape(network, data)[axis]))
     for index in network.bodies[0].nodes:
         node = network.nodes[index]
         inputs = {value for value in (*node.inputs, *node.captured) if value != ABSENT}
         results = [value for value in node.outputs if value != ABSENT]
-        stopped = next((known.stops[value] for value in node.inputs if value in known.stops), "")
+        stopped = next((tensors.stops[value] for value in node.inputs if value in tensors.stops), "")
         if node.effects or node.bodies:
             stopped = f"{node.called} has effects, or holds graphs"
-        elif inputs <= known.fixed:
-            known.fixed |= set(results)
+        elif inputs <= tensors.fixed:
+            tensors.fixed |= set(results)
             continue
         if not stopped:
             try:
-                moved = _MovingRows(network, node, known).results()
-                known.of |= moved
+                moved = _MovingRows(network, node, tensors).results()
+                tensors.of |= moved
                 stopped = f"{node.called} stops its further results"
             except Unproven as reason:
                 stopped = f"{node.called} {reason}"
             except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
                 stopped = f"{node.called} is malformed ({type(error).__name__})"
-        known.stops |= {value: stopped for value in results if value not in known.of}
-    return known
+        tensors.stops |= {value: stopped for value in results if value not in tensors.of}
+    return tensors
 
 
 def _shape(network: FileNetwork, value: int) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class _MovingRows:
 
     network: FileNetwork
     node: FileNode
-    known: Motions
+    tensors: Motions
 
     def results(self) -> Mapping[int, Motion]:
         kind = "Conv" if windowed(self.node) else "Add" if self.node.kind in ELEMENTWISE else self.node.kind
@@ -122,9 +122,9 @@ class _MovingRows:
 
     def only(self, position: int) -> Motion:
         """The motion of the one input that moves."""
-        if [place for place, value in enumerate(self.node.inputs) if value in self.known.of] != [position]:
+        if [place for place, value in enumerate(self.node.inputs) if value in self.tensors.of] != [position]:
             raise Unproven("reads rows of several tensors")
-        return self.known.of[self.node.inputs[position]]
+        return self.tensors.of[self.node.inputs[position]]
 
     def integers(self, position: int) -> list[int] | None:
         if position >= len(self.node.inputs) or self.node.inputs[position] == ABSENT:
@@ -157,7 +157,7 @@ class _MovingRows:
         """The common motion of all inputs, broadcast from the last axis on."""
         together: Motion | None = None
         for value in self.node.inputs:
-            motion = self.known.of.get(value)
+            motion = self.tensors.of.get(value)
             if motion is None:
                 continue
             shape = _shape(self.network, value)
@@ -172,7 +172,7 @@ class _MovingRows:
                 together = Motion(axis, moved.rate, (low, max(low, high)), math.lcm(together.hops, moved.hops))
         assert together is not None
         for position, value in enumerate(self.node.inputs):
-            if value in self.known.fixed:
+            if value in self.tensors.fixed:
                 self.without_rows(position, together.axis, rank)
         return together
 
@@ -181,7 +181,7 @@ class _MovingRows:
             raise Unproven("broadcasts in its own way")
         motion = self.joined(self.rank)
         for value in self.node.inputs:
-            if value in self.known.of:
+            if value in self.tensors.of:
                 shape = _shape(self.network, value)
                 if shape[motion.axis - self.rank + len(shape)] != self.size(motion.axis):
                     raise Unproven("repeats a row")
@@ -216,8 +216,8 @@ class _MovingRows:
 
     def concatenated(self) -> Sequence[Motion]:
         axis = number(self.node, "axis", 0) % self.rank
-        moving = [place for place, value in enumerate(self.node.inputs) if value in self.known.of]
-        first = self.known.of[self.node.inputs[moving[0]]]
+        moving = [place for place, value in enumerate(self.node.inputs) if value in self.tensors.of]
+        first = self.tensors.of[self.node.inputs[moving[0]]]
         if first.axis != axis:
             return [self.joined(self.rank)]
         if len(moving) > 1:
@@ -390,7 +390,7 @@ class _MovingRows:
         if len(self.node.inputs) != 2 or number(self.node, "batchDims", 0):
             raise Unproven("gathers by batches")
         axis = number(self.node, "axis", 0) % len(self.shape(0))
-        if self.node.inputs[1] in self.known.of:
+        if self.node.inputs[1] in self.tensors.of:
             motion = self.only(1)
             return [Motion(axis + motion.axis, motion.rate, motion.rows, motion.hops)]
         motion = self.only(0)
