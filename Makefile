@@ -61,6 +61,8 @@ fuzz: $(VENV)/dev.stamp  ## damaged files of every format for MINUTES=10; prints
 
 bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's memory model to its measurements
 	$(BIN)/python -m experiments.fit.wheels
+	$(BIN)/python -m experiments.stream.windows
+	$(BIN)/python -m experiments.stream.published
 	$(BIN)/python -m experiments.ort.memory
 	$(BIN)/python -m experiments.ort.options
 	$(BIN)/python -m experiments.fit.torch_workspaces

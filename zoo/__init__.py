@@ -33,8 +33,10 @@ from zoo import (
     squeezenet,
     squeezenet1_0,
     swiftnet_hpd,
+    unet,
     vgg16,
     yolov2,
+    yolov8n,
 )
 from zoo.network import counts
 
@@ -73,6 +75,8 @@ ZOO: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "resnet34": resnet.resnet34,
     "resnet50": resnet.resnet50,
     "mobilenet_v3_large": mobilenet.build_v3_large,
+    "yolov8n": yolov8n.build,
+    "unet": unet.build,
 }
 
 

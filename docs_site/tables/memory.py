@@ -61,7 +61,14 @@ def guides() -> list[str]:
     step = {(row["network"], row["way"]): row["peak_bytes"] for row in load_rows("inductor")}
     gpt, resnet = (arrow(step[name, "inductor"], step[name, "ordered"]) for name in ("gpt_wide", "resnet50_last"))
     micro = arrow(fitted["measured"]["before"], fitted["measured"]["after"])
+    (stream,) = (
+        row
+        for row in load_rows("stream_windows")
+        if (row["hop"], row["target"], row["states"]) == ("4", "tflm", "in-place")
+    )
+    listening = arrow(stream["window_bytes"], stream["stream_bytes"])
     body = (
+        ("a model that listens", "listening", f"openWakeWord's embedding every 4 rows: {listening} bytes"),
         ("a microcontroller", "microcontroller", f"openWakeWord's embedding: {micro} bytes"),
         (
             "ONNX Runtime",

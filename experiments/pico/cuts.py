@@ -9,12 +9,14 @@ cut of the pieces, and cuts inside them that relay what is read further on, char
 
 from __future__ import annotations
 
+import contextlib
 import time
 from argparse import Namespace
 from collections.abc import Iterator
 
 from downset import load_cluster
 from downset.budget import Budget
+from downset.errors import InfeasibleError
 from downset.pipelines.cuts import refined_cuts, thinned
 from downset.pipelines.network import block_units, split_problem
 from downset.pipelines.pieces import piece_problem, pieces
@@ -30,19 +32,26 @@ CLUSTERS = (
     ("pico_1mac_cell", "resources"),
 )
 
+OPTIONS: dict[str, dict[str, int]] = {"yolov8n": {"image": 320}, "unet": {"image": 112}}
+"""Networks with skips, of about one and two thousand million MACs."""
+
 
 def chains(name: str, most: int, seconds: float) -> dict[str, tuple[tuple[int, ...], ...]]:
-    network = graph(name, weights=False)
-    problem = piece_problem(network)
-    chain = pieces(problem, clock=Budget(seconds).start())
-    thin = thinned(problem, refined_cuts(problem, chain, state_limit=5000), most)
-    return {"blocks": block_units(network), "pieces": chain.operators(problem), "downsets": thin.units(problem)}
+    network = graph(name, weights=False, **OPTIONS.get(name, {}))
+    problem = piece_problem(network, halos_required=False)
+    units = {"blocks": block_units(network)}
+    parts = None
+    with contextlib.suppress(InfeasibleError):  # networks with skips have no chain of pieces
+        chain = pieces(problem, clock=Budget(seconds).start())
+        units["pieces"], parts = chain.operators(problem), chain.pieces
+    thin = thinned(problem, refined_cuts(problem, parts, state_limit=5000), most)
+    return units | {"downsets": thin.units(problem)}
 
 
 def rows_of(name: str, most: int, seconds: float) -> Iterator[Row]:
-    network = graph(name, weights=False)
+    network = graph(name, weights=False, **OPTIONS.get(name, {}))
     for chain, units in chains(name, most, seconds).items():
-        problem = split_problem(network, units)
+        problem = split_problem(network, units, halos_required=False)
         for where, comm in CLUSTERS:
             cluster = load_cluster(where)
             began = time.perf_counter()
@@ -62,7 +71,7 @@ def rows_of(name: str, most: int, seconds: float) -> Iterator[Row]:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    for name in () if options.quick else ("inception_v3", "nasnet_a_large"):
+    for name in () if options.quick else ("inception_v3", "nasnet_a_large", *OPTIONS):
         yield from rows_of(name, options.most, options.seconds)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -12,11 +13,18 @@ import pytest
 from onnx import TensorProto, helper
 
 from downset.clusters.model import Cluster, Device, Network
+from downset.clusters.toml_file import load_cluster
 from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.formats.reading import load
+from downset.graph.cost import op_macs
 from downset.pipelines.plan import plan_pipeline
+from downset.pipelines.replan import plan_alone
+from downset.reports.pipeline_documents import split_document
+from downset.results.plans import Evidence
 from tests.cluster_toml import cluster_toml
 from tests.command import output_of as run
+
+PROVEN = Evidence("exact", 1.0, 1.0, True)
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
@@ -177,11 +185,40 @@ def test_no_method_fits_the_memory_better_than_exact(small):
     assert compared > 5
 
 
-@pytest.mark.parametrize(("rate", "first"), [(0.001, "one device computes everything"), (1e4, "a frame every ")])
-def test_a_plan_of_one_device_is_told_first(small, tmp_path, rate, first):
+@pytest.mark.parametrize(
+    ("rate", "first"),
+    [
+        (0.001, "one device computes everything"),
+        (1e4, "2.00x the frames of one device, with 2 devices; a frame every "),
+    ],
+)
+def test_what_is_gained_over_one_device_is_told_first(small, tmp_path, rate, first):
     (tmp_path / "home.toml").write_text(cluster_toml({"a": 1e8, "b": 1e8}, rate_mbps=rate))
     arguments = ("split", small, "--cluster", tmp_path / "home.toml", "--time-limit", "2s", "-q")
     assert run(*arguments).startswith(first)
+
+
+def test_the_period_of_one_device_and_idle_devices_are_told(small, tmp_path):
+    """Two devices that are alike, and one that is too slow for any rows: by hand, who works and what is gained."""
+    (tmp_path / "home.toml").write_text(cluster_toml({"a": 1e8, "b": 1e8, "c": 1e3}, rate_mbps=1e4))
+    arguments = ("split", small, "--cluster", tmp_path / "home.toml", "--time-limit", "2s")
+    found = json.loads(run(*arguments, "--json"))
+    macs = sum(op_macs(load(small), op) for op in load(small).ops)
+    assert found["one_device_period_s"] == pytest.approx(macs / 1e8, rel=0.05) and found["idle_devices"] == ["c"]
+    gain = found["one_device_period_s"] / found["period_s"]
+    shown = run(*arguments, "-q")
+    assert shown.startswith(f"{gain:.2f}x the frames of one device, with 2 of 3 devices; ")
+    assert "1 device idle: c; no " in shown
+    alone = json.loads(run(*arguments, "--json", "--method", "single"))
+    assert alone["period_s"] == alone["one_device_period_s"] and alone["idle_devices"] == ["b", "c"]
+
+
+def test_only_a_gain_is_good(small, tmp_path):
+    for rate, state in ((1e4, "good"), (0.001, "plain")):
+        (tmp_path / "home.toml").write_text(cluster_toml({"a": 1e8, "b": 1e8}, rate_mbps=rate))
+        network, cluster = load(small), load_cluster(tmp_path / "home.toml")
+        plan = replace(plan_pipeline(network, cluster), evidence=PROVEN)
+        assert split_document(plan, alone=plan_alone(network, cluster)).verdict.state == state
 
 
 @pytest.mark.parametrize("method", ["pico", "single"])

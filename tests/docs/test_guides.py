@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from downset.formats.stream_files import write_stream
+from downset.partial.stream_rows import moving_input, stream_rows
+from downset.partial.streams import stream_of
 from tests.extras_alone import missing_beside, run_alone
 from tests.models import branchy_model, installed_model
+from tests.partial.test_stream_rows import chain
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
@@ -85,7 +89,7 @@ def test_a_microcontroller(tmp_path, alone):
 @pytest.mark.parametrize("page", sorted(GUIDES.glob("*.md")), ids=lambda page: page.name)
 def test_every_program_of_a_guide_is_run(page):
     """By tests that know what it prints: these pages have programs, as many as their tests run."""
-    programs = {"engine-authors.md": 2, "pytorch-training.md": 1, "several-devices.md": 1}
+    programs = {"engine-authors.md": 2, "listening.md": 1, "pytorch-training.md": 1, "several-devices.md": 1}
     assert len(re.findall(r"```python\n", page.read_text())) == programs.get(page.name, 0)
 
 
@@ -159,3 +163,16 @@ def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
     assert len(examples) == 2 and "520" in (tmp_path / "order.html").read_text()
     assert names["order"].peak_bytes == 520 and names["order"].evidence.proven and names["arena"].evidence.proven
     assert "150 B" in (tmp_path / "placed.html").read_text()
+
+
+def test_the_python_loop_of_a_model_that_listens(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    graph = chain(tmp_path / "window.onnx")
+    made = stream_of(stream_rows(moving_input(graph, graph.inputs[0], 2), 2), "states")
+    write_stream(tmp_path / "stream.onnx", made.graph, made.record)
+    rows = np.random.default_rng(0).standard_normal((1, 2, 24, 4)).astype(np.float32)
+    (program,) = re.findall(r"```python\n(.*?)```", (GUIDES / "listening.md").read_text(), re.DOTALL)
+    values = {"hops": [np.ascontiguousarray(rows[:, :, 2 * hop : 2 * hop + 2]) for hop in range(12)]}
+    exec(program, values)
+    (expected,) = values["ort"].InferenceSession("window.onnx").run(None, {"x": np.ascontiguousarray(rows[:, :, 8:])})
+    assert np.allclose(values["values"]["out"], expected, rtol=1e-5, atol=1e-5)

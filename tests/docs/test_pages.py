@@ -85,7 +85,7 @@ def test_options_of_commands_exist(command):
     known = {option for parameter in made.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", usage))
     assert named <= known
-    for choices in re.findall(r"(?:--[a-z-]+) ([a-z]+(?:\\\|[a-z]+)+)", usage):
+    for choices in re.findall(r"(?:--[a-z-]+) ([a-z-]+(?:\\\|[a-z-]+)+)", usage):
         assert any(
             set(choices.split("\\|")) <= set(getattr(parameter.type, "choices", ())) for parameter in made.params
         ), choices

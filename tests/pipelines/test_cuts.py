@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 
+from downset.clusters.toml_file import load_cluster
 from downset.errors import InfeasibleError
 from downset.graph.core import Op
 from downset.lattice import bits
 from downset.pipelines import network
 from downset.pipelines.cuts import refined_cuts, thinned
-from downset.pipelines.network import pipeline_chain, priced_chain
+from downset.pipelines.network import block_units, pipeline_chain, priced_chain
 from downset.pipelines.pieces import piece_problem, pieces
+from downset.pipelines.plan import plan_pipeline
 from tests.effort import cases
 from tests.spatial import Builder, spatial_graphs
 from zoo import graph as zoo
@@ -77,7 +81,7 @@ def test_cuts_of_the_chain_of_pieces_stay(graph):
     except InfeasibleError:
         return
     for limit in (50_000, 1):  # proven, and greedy
-        chain = refined_cuts(problem, of_pieces, state_limit=limit)
+        chain = refined_cuts(problem, of_pieces.pieces, state_limit=limit)
         before, expected = 0, {0}
         for piece in of_pieces.pieces:
             before |= sum(1 << v for v in piece)
@@ -88,6 +92,26 @@ def test_cuts_of_the_chain_of_pieces_stay(graph):
         few = thinned(problem, chain, 2)
         assert expected <= set(few.cuts) <= set(chain.cuts)
         assert len(few.cuts) <= len(expected) + 2
+
+
+@pytest.mark.parametrize("topology", ["leader", "direct"])
+def test_a_network_without_a_chain_of_pieces_is_refined_and_never_slower_than_in_blocks(topology):
+    """A U-Net: its skips leave no chain of pieces, and all of it lies between two cuts of a single tensor."""
+    graph, cluster = zoo("unet", weights=False, image=64, levels=3), load_cluster("pico_1mac")
+    cluster = replace(cluster, network=replace(cluster.network, bytes_per_s=1e9))
+    with pytest.raises(InfeasibleError):
+        pieces(piece_problem(graph, halos_required=False))
+    blocks, chain = block_units(graph), pipeline_chain(graph)
+    assert len(chain.units) > 3 * len(blocks)
+    cuts = {_before(chain.units, cut) for cut in range(len(chain.units) + 1)}
+    assert cuts >= {_before(blocks, cut) for cut in range(len(blocks) + 1)}
+    assert {_before(chain.units, cut) for cut in chain.baseline_cuts} == {
+        _before(blocks, cut) for cut in range(len(blocks) + 1)
+    }
+    fine, lumped = (
+        plan_pipeline(graph, cluster, units=units, topology=topology, work_limit=200_000) for units in (None, blocks)
+    )
+    assert fine.period_s < 0.95 * lumped.period_s and len(fine.stages) > len(lumped.stages)
 
 
 def test_a_relayed_tensor_is_charged():

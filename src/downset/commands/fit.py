@@ -127,9 +127,10 @@ __all__ = ["fit"]
 )
 @click.option(
     "--states",
-    type=click.Choice(["variables", "in-place"]),
+    type=click.Choice(["variables", "in-place", "auto"]),
     help="Where the states of a streaming file are kept (tflm): in variables, or in place in the arena, which takes "
-    "least and is for TFLite Micro only. Default: in-place with --header, else variables.",
+    "least and is for TFLite Micro only; auto: in place where that is possible. Default: auto with --header, else "
+    "variables.",
 )
 @click.option(
     "--on-chip",
@@ -224,6 +225,9 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
+    if stream == ():
+        _list_hops(model, shapes, target, as_json=as_json)
+        return
     options = FitOptions(
         model,
         output=output,
@@ -303,6 +307,24 @@ def fit(
         _print_note(talk, note)
     if unmade is not None:
         raise unmade
+
+
+def _list_hops(model: str, shapes: dict[str, tuple[int, ...]], target: str | None, *, as_json: bool) -> None:
+    """List the hops that a stream of the model could have; write nothing."""
+    from downset.fitting.hops import stream_hops
+    from downset.fitting.job import FitOptions, check_options
+    from downset.formats.reading import check_readable
+    from downset.reports.json_form import json_of
+    from downset.reports.stream_view import hops_document
+    from downset.reports.terminal import print_document
+
+    chosen = check_options(FitOptions(model, target=target))  # type: ignore[arg-type]
+    check_readable(Path(model))
+    document = hops_document(stream_hops(model, shapes=shapes, memory=chosen.memory))
+    if as_json:
+        print_json("fit", json_of(document))
+    else:
+        print_document(console(), worded(document))
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def split(
     from downset.formats.reading import load
     from downset.joint.check import verify
     from downset.pipelines.plan import plan_pipeline
-    from downset.pipelines.replan import plan_by_every_method, plan_upgraded
+    from downset.pipelines.replan import plan_alone, plan_by_every_method, plan_upgraded
     from downset.reports.json_form import json_of
     from downset.reports.pipeline_documents import split_document
     from downset.reports.pipeline_sentences import longest_computing
@@ -126,6 +126,7 @@ def split(
     with waiting(talk, f"planning for {len(cluster.devices)} devices", limit_s=limit_s) as progress:
         plan = plan_pipeline(graph, cluster, method=method, **shared)
         verify(graph, plan)
+        alone = plan_alone(graph, cluster, **shared)
         compared, upgraded = {}, {}
         if compare:
             progress("planning by every other method")
@@ -142,7 +143,7 @@ def split(
             export_shards(options["export_dir"], graph, plan)
         if output is not None:
             write_plan(output, plan)
-        document = split_document(plan, model=Path(model).name, compared=compared, upgraded=upgraded)
+        document = split_document(plan, model=Path(model).name, alone=alone, compared=compared, upgraded=upgraded)
         write_page(pictures["--report"], document, source=model)
         if pictures["--trace"] is not None:
             write_timelines(pictures["--trace"], [planned_timeline(plan)], source=model)

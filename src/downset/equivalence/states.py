@@ -158,8 +158,8 @@ class _Variables:
     def initialising(self, once: int, state: StoredState, read: FileValue) -> int:
         """The operator that assigns the initial bytes of a state, which is then `read`. Raises Unproven where none
         does."""
-        found = self.uses(self.body_of(once), _ASSIGN, state.name.encode())
-        value = self.network.values[self.network.nodes[found[0]].inputs[1]] if len(found) == 1 else None
+        assigning = self.uses(self.body_of(once), _ASSIGN, state.name.encode())
+        value = self.network.values[self.network.nodes[assigning[0]].inputs[1]] if len(assigning) == 1 else None
         if value is None or value.content is None:
             raise Unproven(f"no constant initialises the variable {state.name!r}")
         content, pattern = value.content(), state.initial_bytes
@@ -169,7 +169,7 @@ class _Variables:
             or pattern * (len(content) // len(pattern)) != content
         ):
             raise Unproven(f"the variable {state.name!r} begins with other bytes than the state")
-        return found[0]
+        return assigning[0]
 
     def check_all(self, moved: Iterable[bytes], gone: set[int]) -> None:
         """Raise Unproven where anything else uses a moved variable or its handle."""

@@ -154,14 +154,14 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
     check_readable(Path(options.model))
     states = _states([options.model])
     with tempfile.TemporaryDirectory(prefix="downset-") as scratch, _unchanged(states):
-        job, made = in_hops(start(options, target, Path(scratch), listener))
+        job, asked = in_hops(start(options, target, Path(scratch), listener))
         original = read(job)
         if WRITERS[job.form].weights_outside:
             states |= _states(model_files(job.path)) | states  # the model's stays that from before it was read
         with limits(operators=len(original.graph.ops)):
             job, original = measure_original(job, original)
             with listener.searching():
-                return _fitted(job, original, states, made)
+                return _fitted(job, original, states, asked)
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _check_states(states: States) -> None:
         check_state(file, state)
 
 
-def _fitted(job: Job, original: Original, states: States, made: InHops | None) -> Fit:
+def _fitted(job: Job, original: Original, states: States, asked: InHops | None) -> Fit:
     planned = plan(job, original.graph)
     race = race_of(job, original.file)
     job = job if race is None else in_file_order(job)
@@ -199,6 +199,6 @@ def _fitted(job: Job, original: Original, states: States, made: InHops | None) -
     result = complete(job, planned, candidates, choice, result)
     result = check_process(job, check_ram(result, job.planned_limit, candidates.strips))
     result = with_traffic(job, planned, result)
-    result = result if made is None else with_stream(job, made, choice.file, result)
+    result = result if asked is None else with_stream(job, asked, choice.file, result)
     _check_states(states)
     return ship(job, choice.file, result)

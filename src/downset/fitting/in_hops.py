@@ -24,7 +24,7 @@ from downset.results.stream_fit import Broken, KeptState, StreamFit
 from downset.results.streams import Hop, StreamRecord
 from downset.rewrites.tflite_form import tflite_form
 from downset.runtimes.compare import compare
-from downset.text import format_bytes
+from downset.text import format_bytes, printable, shortened
 
 __all__ = ["InHops", "chosen_rows", "in_hops", "with_stream"]
 
@@ -90,34 +90,38 @@ def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
     check_streamable(graph)
     if hop.rows < 1:
         raise UsageError(f"a hop has at least 1 row, not {hop.rows}")
-    found = _candidates(graph, hop)
-    found.sort(key=lambda rows: rows.macs)
-    if len(found) > 1 and found[0].macs > _CLEARLY * found[1].macs and found[1].macs <= _GAINS * found[1].window_macs:
-        axes = ", ".join(_axis(rows) for rows in found[:3])
+    streams = _candidates(graph, hop)
+    streams.sort(key=lambda rows: rows.macs)
+    if (
+        len(streams) > 1
+        and streams[0].macs > _CLEARLY * streams[1].macs
+        and streams[1].macs <= _GAINS * streams[1].window_macs
+    ):
+        axes = ", ".join(_axis(rows) for rows in streams[:3])
         raise UsageError(
             Message(
                 f"several axes could be time: {axes}; name one, ",
-                Setting("stream", (hop.rows, found[0].moving.dimension)),
+                Setting("stream", (hop.rows, streams[0].moving.dimension)),
             )
         )
-    return found[0]
+    return streams[0]
 
 
 def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
     """The streams along each axis of each input, or along the stated axis. Raises UsageError where there is none."""
-    found, reasons = [], []
+    streams, reasons = [], []
     for tensor in graph.inputs:
         meta = graph.tensors[tensor]
         axes = range(len(meta.shape)) if hop.axis is None else [hop.axis]
         for axis in axes:
             reason = _fault(meta, axis, hop.rows)
             if not reason:
-                found.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
+                streams.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
             elif hop.axis is not None or meta.shape[axis] > 1:
                 reasons.append(f"input {meta.name!r} {reason}")
-    if not found:
+    if not streams:
         raise UsageError(reasons[0] if reasons else "no input has an axis of several rows that could be time")
-    return found
+    return streams
 
 
 def _fault(meta: Tensor, axis: int, hop: int) -> str:
@@ -140,30 +144,40 @@ def _axis(rows: StreamRows) -> str:
 def _nothing(rows: StreamRows) -> Message:
     """Why a stream gains nothing."""
     share = 100 * rows.macs / max(rows.window_macs, 1)
-    broken = "; ".join(f"{one.reason} at {one.kind} {one.name!r}" for one in breaks_of(rows)[:3])
+    broken = _broken(rows)
     return Message(
         f"a stream of {_axis(rows)} computes {share:.0f} % of the window's multiply-adds in each call: "
         f"{broken or 'the hop is too long'}"
     )
 
 
+def _broken(rows: StreamRows) -> str:
+    """The operators that break sharing most, in a line."""
+    named = (f"{one.reason} at {one.kind} {shortened(printable(one.name), 50)!r}" for one in breaks_of(rows)[:3])
+    return "; ".join(named)
+
+
 def breaks_of(rows: StreamRows) -> list[Broken]:
-    """The operators that break sharing, those that cost most multiply-adds first."""
+    """The operators that break sharing: those that pad along time first, then those that read all rows; of each, those
+    with most multiply-adds first."""
     ops, form = rows.moving.graph.ops, rows.moving.form.ops
-    said = [(form[index].macs, Broken(ops[index].name, ops[index].kind, why)) for index, why in rows.breaks.items()]
-    return [one for _, one in sorted(said, key=lambda item: -item[0])]
+    return [
+        Broken(ops[index].name, ops[index].kind, why)
+        for group in (rows.pads, rows.breaks)
+        for index, why in sorted(group.items(), key=lambda item: -form[item[0]].macs)
+    ]
 
 
-def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
+def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit) -> Fit:
     """The result with what the stream takes beside its window. Raises UnsupportedError where it takes no less, and
     InvalidPlan where one of its hops differs from the window."""
-    rows, window = made.rows, made.window
+    rows, window = asked.rows, asked.window
     job.listener.progress("holding hops against windows")
     record = record_of(chosen.path)
     assert record is not None
     carry_certificate(job.path, chosen.path)
     runtime = job.target.name if window.file.measured is not None else None
-    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=made.shapes, seed=job.options.seed)
+    comparison = compare(window.file.path, chosen.path, runtime=runtime, shapes=asked.shapes, seed=job.options.seed)
     if not comparison.agrees():
         raise InvalidPlan(
             f"{job.options.model}: in {comparison.runtime} a hop differs from its window by up to "
@@ -172,13 +186,14 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
     before = window.file.measured_bytes() or window.before.arena_bytes
     after = chosen.measured_bytes() or chosen.arena_bytes
     if after >= before:
-        why = "; ".join(f"{one.reason} at {one.kind} {one.name!r}" for one in breaks_of(rows)[:3])
-        raise UnsupportedError(
-            f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
-            + (f" ({why})" if why else "")
-        )
-    window_s, latency = _times(job, made, chosen)
-    stream = StreamFit(
+        why = _broken(rows)
+        told = f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
+        because = f" ({why})" if why else ""
+        if job.target.offsets and record.form != "in_place":
+            raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
+        raise UnsupportedError(told, because)
+    window_s, latency = _times(job, asked, chosen)
+    figures = StreamFit(
         record=record,
         window_bytes=before,
         stream_bytes=after,
@@ -191,11 +206,11 @@ def with_stream(job: Job, made: InHops, chosen: Candidate, result: Fit) -> Fit:
         breaks=tuple(breaks_of(rows)),
         comparison=comparison,
     )
-    return replace(result, stream=stream)
+    return replace(result, stream=figures)
 
 
 def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
-    """The states of a record, with the rows that a call computes anew."""
+    """The states of a record, with the rows that a call computes."""
     form, names = rows.moving.form, {meta.name: place for place, meta in enumerate(rows.moving.graph.tensors)}
     for state in record.states:
         tensor, (first, stop) = names[state.tensor], state.rows
@@ -203,9 +218,9 @@ def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
         yield KeptState(state, form.rows[tensor], new, form.bytes_per_row[tensor] * (stop - first))
 
 
-def _times(job: Job, made: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
+def _times(job: Job, asked: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
     """(seconds of a run of the window, the latency of a call with its ratio to that), where the runtime is timed."""
-    window = made.window.file
+    window = asked.window.file
     if job.target.time is None or window.measured is None:
         return None, None
     try:

@@ -34,7 +34,7 @@ def state_comment(path: Path) -> list[str]:
         f"//   1. AllocateTensors() once{', then InitializeStates(interpreter)' if graph.states else ''}.",
         "//   2. For each call set these inputs alone, and Invoke():",
         f"//      {given}",
-        f"//   3. {resets} to begin anew.",
+        f"//   3. {resets} to begin again.",
     ]
     if graph.states:
         nbytes = format_bytes(sum(graph.tensors[state.read].nbytes for state in graph.states))
@@ -83,7 +83,7 @@ def state_functions(path: Path) -> list[str]:
     steps += ["AssignVariables(variables)"] * bool(lost) + ["InitializeStates(interpreter)"] * bool(graph.states)
     return [
         *lines,
-        "// Begins anew: no earlier call counts.",
+        "// Begins again: no earlier call counts.",
         f"template <class Interpreter{', class Variables' if lost else ''}>",
         f"bool ResetStates(Interpreter& interpreter{', Variables* variables' if lost else ''}) {{",
         f"  return {' && '.join(steps)};",
@@ -156,7 +156,7 @@ def _array(data: bytes) -> Sequence[str]:
 
 
 def _record(path: Path) -> StreamRecord | None:
-    """What a stream file says of itself; None for other files."""
+    """The record that a stream file holds of itself; None for other files."""
     model, _, _ = stored_flatbuffer(path)
     for index in range(model.MetadataLength()):
         entry = model.Metadata(index)

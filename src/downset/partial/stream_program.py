@@ -48,26 +48,26 @@ def stream_program(rows: StreamRows) -> StreamProgram:
     writer = PieceWriter(graph, moving.form)
     if moving.tensor in graph.outputs:
         raise UnsupportedError(f"the input {graph.tensors[moving.tensor].name!r} is an output too: it cannot be cut")
-    found: dict[int, int] = {}
+    read_pieces: dict[int, int] = {}
     left: dict[int, int] = {}
     joined: dict[int, int] = {}
     for tensor, kept in rows.kept.items():
-        found[tensor] = writer.piece(tensor, (kept.first, kept.stop))
+        read_pieces[tensor] = writer.piece(tensor, (kept.first, kept.stop))
     given = writer.piece(moving.tensor, rows.computed[moving.tensor][0])
     for tensor in graph.inputs:
         writer.pieces_of[tensor] = [given if tensor == moving.tensor else writer.piece(tensor, _all(rows, tensor))]
 
     def join(tensor: int) -> None:
-        if tensor in found:
+        if tensor in read_pieces:
             new = next(one for one in writer.pieces_of[tensor] if writer.pieces[one].rows[0] == rows.kept[tensor].stop)
             span = rows.kept[tensor].first, writer.pieces[new].rows[1]
-            joined[tensor] = writer.step("concat", tensor, span, (found[tensor], new))
+            joined[tensor] = writer.step("concat", tensor, span, (read_pieces[tensor], new))
             writer.pieces_of[tensor].append(joined[tensor])
 
     join(moving.tensor)
     last = {tensor: index for index in _computing(rows) for tensor in _read(rows, index)}
     ends: dict[int, list[int]] = {}
-    for tensor in found:
+    for tensor in read_pieces:
         ends.setdefault(last.get(tensor, len(graph.ops)), []).append(tensor)
     for index in _computing(rows):
         for strip, span in enumerate(rows.computed[moving.form.ops[index].outputs[0]]):
@@ -81,7 +81,7 @@ def stream_program(rows: StreamRows) -> StreamProgram:
     results = tuple(writer.rows(tensor, _all(rows, tensor)) for tensor in graph.outputs)
     for tensor in ends.get(len(graph.ops), ()):
         left[tensor] = _cut(writer, rows, tensor, joined[tensor])
-    states = {tensor: KeptPieces(found[tensor], left[tensor]) for tensor in sorted(found)}
+    states = {tensor: KeptPieces(read_pieces[tensor], left[tensor]) for tensor in sorted(read_pieces)}
     return StreamProgram(tuple(writer.pieces), writer.needed([*results, *left.values()]), given, states, results)
 
 

@@ -23,7 +23,7 @@ from downset.graph.cost import row_form
 from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import rows_spread_from
-from downset.graph.row_form import Interval, RowForm
+from downset.graph.row_form import Interval, RowForm, RowInput
 from downset.partial.pieces import rows_read
 from downset.rewrites.tflite_form import writable_rows
 
@@ -74,13 +74,15 @@ class KeptRows:
 class StreamRows:
     """The rows of a stream. By tensor: `computed`, the intervals that a call computes, ascending; tensors without any
     are not needed. `kept`: the rows that it keeps. `breaks`: by operator whose rows are not those of earlier calls,
-    although those of all its inputs are: why."""
+    although those of all its inputs are: why. `pads`: by operator that pads the rows, so that rows at the edges of a
+    window differ from call to call: the same."""
 
     moving: Moving
     hop: int
     computed: Mapping[int, tuple[Interval, ...]]
     kept: Mapping[int, KeptRows]
     breaks: Mapping[int, str]
+    pads: Mapping[int, str]
 
     @property
     def macs(self) -> int:
@@ -125,16 +127,17 @@ def stream_rows(moving: Moving, hop: int) -> StreamRows:
     shifts = _Shifts(moving)
     shifts.forward(hop)
     computed, kept = _backward(moving, shifts.of)
-    return StreamRows(moving, hop, computed, kept, shifts.breaks)
+    return StreamRows(moving, hop, computed, kept, shifts.breaks, shifts.pads)
 
 
 @dataclass(slots=True)
 class _Shifts:
-    """The forward pass: `of`, by tensor, its shift; `breaks` as in `StreamRows`."""
+    """The forward pass: `of`, by tensor, its shift; `breaks` and `pads` as in `StreamRows`."""
 
     moving: Moving
     of: dict[int, Shift] = field(default_factory=dict)
     breaks: dict[int, str] = field(default_factory=dict)
+    pads: dict[int, str] = field(default_factory=dict)
 
     def forward(self, hop: int) -> None:
         self.of[self.moving.tensor] = Shift(hop, 1, 0, self.moving.window)
@@ -155,27 +158,36 @@ class _Shifts:
         if reason is not None:
             self.breaks[index] = reason
             return None
-        known = [(shift, item.map) for shift, item in zip(shifts, row_op.inputs, strict=True) if shift and item.map]
-        rates = {Fraction(shift.rows * mapped.per, shift.hops * mapped.scale) for shift, mapped in known}
+        inputs = [(shift, item.map) for shift, item in zip(shifts, row_op.inputs, strict=True) if shift and item.map]
+        rates = {Fraction(shift.rows * mapped.per, shift.hops * mapped.scale) for shift, mapped in inputs}
         if len(rates) > 1:
-            self.breaks[index] = "its inputs move at different rates"
+            self.breaks[index] = "inputs that move at different rates"
             return None
         (rate,) = rates
-        hops = lcm(rate.denominator, *(shift.hops for shift, _ in known))
+        hops = lcm(rate.denominator, *(shift.hops for shift, _ in inputs))
         if hops > MOST_IN_QUEUE:
-            self.breaks[index] = f"its rows are those of {hops} calls before: take a hop that its stride divides"
+            self.breaks[index] = f"rows that return only after {hops} calls (take a hop that its stride divides)"
             return None
-        lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in known)
-        hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in known)
+        if any(self._clips(item, row_op.rows) for item in row_op.inputs):
+            self.pads[index] = "padding along time (SAME)"
+        lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in inputs)
+        hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in inputs)
         return Shift(int(rate * hops), hops, max(lo, 0), max(min(hi, row_op.rows), 0))
+
+    def _clips(self, item: RowInput, rows: int) -> bool:
+        """Whether the first or last rows of the results reach beyond an input."""
+        if item.map is None:
+            return False
+        scale, per, low, high = item.map
+        return low // per < 0 or (scale * (rows - 1) + high) // per >= self.moving.form.rows[item.tensor]
 
     def _mixes(self, index: int) -> str | None:
         """Why rows of the results differ from those of earlier calls although the rows of all inputs are the same."""
         graph, form, op = self.moving.graph, self.moving.form, self.moving.graph.ops[index]
         if form.ops[index].whole or any(item.map is None for item in form.ops[index].inputs):
-            return "it reads the whole window"
+            return "the whole window is read"
         if any(broadcast_axis(graph, op, position, form.axis) is not None for position in range(len(op.inputs))):
-            return "its constants have a row of their own for each row"
+            return "constants with values for each row"
         return None
 
 

@@ -97,10 +97,10 @@ def _states(
             inputs.append(edit.add_tensor(f"state/{name}", shape, meta, part=part))
             part = None if age < kept.hops - 1 else _part(rows, tensor, left)
             outputs.append(edit.add_tensor(f"next/{name}", shape, meta, part=part))
-            found, next_name = (edit.tensors[one].name for one in (inputs[-1], outputs[-1]))
+            state_name, next_name = (edit.tensors[one].name for one in (inputs[-1], outputs[-1]))
             if age:
                 ops.append(Op(f"{next_name}/moved", "Identity", (inputs[-1],), (outputs[-2],)))
-            states.append(State(found, meta.name, axis, span, kept.shift, next_name, age))
+            states.append(State(state_name, meta.name, axis, span, kept.shift, next_name, age))
         place[pieces.found], place[pieces.left] = inputs[-kept.hops], outputs[-1]
     return states, inputs, outputs, ops
 

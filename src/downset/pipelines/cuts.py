@@ -14,12 +14,12 @@ model the optimum over these cuts is at least as good.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from downset.budget import Clock
 from downset.lattice import bits, successors
-from downset.pipelines.pieces import PieceChain, PieceProblem
+from downset.pipelines.pieces import PieceProblem
 
 __all__ = ["CutChain", "refined_cuts", "thinned"]
 
@@ -47,15 +47,19 @@ class CutChain:
 
 
 def refined_cuts(
-    problem: PieceProblem, chain: PieceChain | None = None, *, state_limit: int = 50_000, clock: Clock | None = None
+    problem: PieceProblem,
+    pieces: Sequence[Iterable[int]] | None = None,
+    *,
+    state_limit: int = 50_000,
+    clock: Clock | None = None,
 ) -> CutChain:
-    """A chain with a cut behind every vertex, which contains the cuts of the chain of pieces. Without `chain` the whole
-    network is one piece. At the end of the clock the cheapest next vertex is taken."""
+    """A chain with a cut behind every vertex, which contains the cuts between `pieces` (of vertices; None: the whole
+    network is one). At the end of the clock the cheapest next vertex is taken."""
     carrying = _Carrying(problem)
-    everything = (1 << len(problem.vertices)) - 1
-    pieces = [sum(1 << v for v in piece) for piece in chain.pieces] if chain is not None else [everything]
+    everything = range(len(problem.vertices))
+    masks = [sum(1 << v for v in piece) for piece in ([everything] if pieces is None else pieces)]
     cuts, of_pieces, exact, before = [0], [True], True, 0
-    for piece in pieces:
+    for piece in masks:
         if not piece:
             continue
         order, proven = _least_carrying(carrying, before, piece, state_limit, clock)

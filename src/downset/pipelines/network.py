@@ -188,16 +188,16 @@ def pipeline_units(graph: Graph, *, clock: Clock | None = None) -> tuple[tuple[i
 
 def pipeline_chain(graph: Graph, *, clock: Clock | None = None, most: int = 40) -> UnitChain:
     """The refined chain: the cuts of pieces and of blocks, and further cuts that need relays, up to `most` cuts in all
-    unless pieces and blocks have more."""
+    unless pieces and blocks have more. Where there is no chain of pieces, the whole network is one piece."""
     clock = clock or Budget().start()
     problem, chain, units = _pieces(graph, clock)
-    if problem is None or chain is None:
+    if problem is None:
         return UnitChain(units, tuple(range(len(units) + 1)))
-    refined = refined_cuts(problem, chain, state_limit=_ORDER_STATES, clock=clock)
+    refined = refined_cuts(problem, None if chain is None else chain.pieces, state_limit=_ORDER_STATES, clock=clock)
     room = most - sum(refined.of_pieces)
     refined = thinned(problem, refined, max(room, 1)) if len(refined.cuts) > most else refined
     masks = _downsets(refined.units(problem))
-    kept = {masks[place] for place, of_pieces in enumerate(refined.of_pieces) if of_pieces}
+    kept = {masks[place] for place, of_pieces in enumerate(refined.of_pieces) if of_pieces} | set(_downsets(units))
     # A cut that one tensor crosses contains, or is contained in, every other downset, so it fits into any chain.
     masks = sorted({*masks, *_downsets(block_units(graph))}, key=int.bit_count)
     if any(before & ~after for before, after in pairwise(masks)):
@@ -219,12 +219,13 @@ def _downsets(units: Iterable[Iterable[int]]) -> list[int]:
 
 
 def _pieces(graph: Graph, clock: Clock) -> tuple[PieceProblem | None, PieceChain | None, tuple[tuple[int, ...], ...]]:
+    problem = None
     try:
         _check_rows(graph)
         problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
         chain = pieces(problem, clock=clock)
     except (InfeasibleError, LimitReached, UnsupportedError):
-        return None, None, block_units(graph)
+        return problem, None, block_units(graph)
     return problem, chain, chain.operators(problem)
 
 

@@ -16,7 +16,7 @@ from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.results.pipelines import Pipeline
 
-__all__ = ["plan_by_every_method", "plan_upgraded", "replan", "upgrades"]
+__all__ = ["plan_alone", "plan_by_every_method", "plan_upgraded", "replan", "upgrades"]
 
 
 def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s: float = 10.0) -> Pipeline:
@@ -46,6 +46,15 @@ def replan(graph: Graph, plan: Pipeline, lost: Collection[int], *, time_limit_s:
         )
     except DownsetError as error:
         raise type(error)(f"without {', '.join(names)}: " if names else "", error.message) from None
+
+
+def plan_alone(graph: Graph, cluster: Cluster, **options: Any) -> Pipeline | None:
+    """The plan of the one device that is fastest alone, with these options of `plan_pipeline`; None where no device may
+    hold the whole network, or none is within the limit of latency."""
+    try:
+        return plan_pipeline(graph, cluster, method="single", units=[range(len(graph.ops))], **options)
+    except (InfeasibleError, LimitReached):
+        return None
 
 
 def _named(end: str) -> str | None:

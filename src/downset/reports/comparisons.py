@@ -7,6 +7,7 @@ from typing import Any, Literal
 from downset.messages import Call, Message, Setting
 from downset.reports.document import Document, Facts, Section, Verdict, named
 from downset.results.comparisons import Comparison, Proof, Rounding, StreamProof
+from downset.text import counted
 
 __all__ = ["comparison_data", "comparison_document", "comparison_lines", "difference", "not_proven", "proof_line"]
 
@@ -38,7 +39,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "proof": None
         if proof is None
         else {
-            **named(proof, "proven", "exact", "finite", "optimised", "rewrites", "reason"),
+            **named(proof, "proven", "exact", "finite", "optimised", "rewrites", "states", "reason"),
             "stream": None
             if proof.stream is None
             else named(proof.stream, "window", "hop", "form", "states", "first_exact", "warm"),
@@ -87,6 +88,12 @@ def proof_line(comparison: Comparison) -> str:
             same += ", and sums are added up in another order, equal up to rounding"
         if proof.finite:
             same += "; condition: finite values"
+    if proof.states:
+        same += (
+            f", by induction over its calls: {counted(proof.states, 'state')} in place, for TFLite Micro alone; the "
+            "proof assumes that they begin with their initial bytes, and that nothing else writes to the arena between "
+            "calls"
+        )
     return same
 
 

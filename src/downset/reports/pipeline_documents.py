@@ -26,7 +26,10 @@ from downset.reports.pipeline_sentences import (
     busiest_use,
     compared_lines,
     event_line,
+    gain_line,
     hand_over_line,
+    idle_devices,
+    idle_line,
     one_device_line,
     period_claim,
     plan_in_use,
@@ -52,20 +55,29 @@ _TOO_FEW = "too few frames to tell a period"
 
 
 def split_document(
-    plan: Pipeline, *, model: str = "", compared: _Upgrades | None = None, upgraded: _Upgrades | None = None
+    plan: Pipeline,
+    *,
+    model: str = "",
+    alone: Pipeline | None = None,
+    compared: _Upgrades | None = None,
+    upgraded: _Upgrades | None = None,
 ) -> Document:
-    """The result of `plan_pipeline`; docs/schemas/split.json has its keys. `compared`: plans of other methods, None for
-    a method without a plan within the limits. `upgraded`: plans for upgraded clusters, by what is added."""
+    """The result of `plan_pipeline`; docs/schemas/split.json has its keys. `alone`: the plan of one device. `compared`:
+    plans of other methods, None for a method without a plan within the limits. `upgraded`: plans for upgraded clusters,
+    by what is added."""
     others = compared or {}
     schedule, evidence = plan.schedule, plan.evidence
-    alone, handed = one_device_line(plan), hand_over_line(plan)
-    state: Literal["good", "plain"] = "good" if evidence.proven else "plain"
-    headline = f"{f'{alone}; ' if alone else ''}a frame every {_period(plan.period_s)}"
+    first, handed = one_device_line(plan) or gain_line(plan, alone), hand_over_line(plan)
+    gained = alone is None or plan.period_s < alone.period_s
+    state: Literal["good", "plain"] = "good" if evidence.proven and gained else "plain"
+    headline = f"{f'{first}; ' if first else ''}a frame every {_period(plan.period_s)}"
     figures = (
         Value("period", plan.period_s, key="period_s", on=JSON_ONLY),
         Value("latency, one frame alone (analytic)", plan.latency_s, format_seconds, key="latency_s"),
     )
-    words = [line for line in (handed, space_line(plan), *compared_lines(plan, others)) if line is not None]
+    words = [
+        line for line in (idle_line(plan), handed, space_line(plan), *compared_lines(plan, others)) if line is not None
+    ]
     sections = (
         *_pictures(plan, [], []),
         Section("Stages", (stages_table(plan, EVERYWHERE, key="stages"),)),
@@ -81,6 +93,8 @@ def split_document(
         "bound_period_s": evidence.bound,
         "proven": evidence.proven,
         "floor_period_s": plan.floor_s,
+        "one_device_period_s": None if alone is None else alone.period_s,
+        "idle_devices": idle_devices(plan),
         **named(plan, "note", "stopped"),
         "compare": {name: None if other is None else other.period_s for name, other in others.items()},
         "what_if": {added: None if other is None else other.period_s for added, other in (upgraded or {}).items()},

@@ -19,7 +19,10 @@ __all__ = [
     "device_loads",
     "event_line",
     "floor_is_lower",
+    "gain_line",
     "hand_over_line",
+    "idle_devices",
+    "idle_line",
     "longest_computing",
     "message_bytes",
     "one_device_line",
@@ -37,6 +40,8 @@ _ROUNDING = 1e-6
 """Bounds that differ by at most this share are equal but for rounding."""
 _MOST_BLOCKS = 4
 """Blocks of a stage that are listed; the rest is counted."""
+_MOST_IDLE = 8
+"""Devices that do nothing whose names are listed."""
 _MUCH_LONGER = 1.5
 """A latency above this many times that of one frame alone is explained."""
 SLOWER = 1.15
@@ -103,10 +108,40 @@ def hand_over_line(plan: Pipeline) -> str | None:
     return f"rows are handed over directly; frames appear at {entry}, results stay at {exit_}"
 
 
+def _used(plan: Pipeline) -> set[int]:
+    return {device for stage in plan.stages for device in (*stage.devices, stage.leader) if device >= 0}
+
+
+def idle_devices(plan: Pipeline) -> list[str]:
+    """The names of the devices that do nothing for a frame."""
+    used = _used(plan)
+    return [device.name for place, device in enumerate(plan.cluster.devices) if place not in used]
+
+
+def idle_line(plan: Pipeline) -> str | None:
+    """A line on the devices that do nothing, and why; None if all work, or if `single` asked for one."""
+    idle = idle_devices(plan)
+    if not idle or plan.evidence.method == "single":
+        return None
+    names = ", ".join(map(printable, idle[:_MOST_IDLE])) + (", ..." if len(idle) > _MOST_IDLE else "")
+    why = "no plan of the searched kind is faster with" if plan.evidence.proven else "no faster plan was found with"
+    return f"{counted(len(idle), 'device')} idle: {names}; {why} {'it' if len(idle) == 1 else 'them'}"
+
+
+def gain_line(plan: Pipeline, alone: Pipeline | None) -> str | None:
+    """How many times the frames of the fastest device alone; None where no device can do it alone, or where `single`
+    asked for one."""
+    if alone is None or not plan.period_s or plan.evidence.method == "single":
+        return None
+    devices, used = len(plan.cluster.devices), len(_used(plan))
+    share = f"{used} of {devices}" if used < devices else f"{devices}"
+    return f"{alone.period_s / plan.period_s:.2f}x the frames of one device, with {share} devices"
+
+
 def one_device_line(plan: Pipeline) -> str | None:
     """A line that says that no split was faster than one device. None if several devices work, if there is only one, or
     if `single` asked for one."""
-    used = {device for stage in plan.stages for device in (*stage.devices, stage.leader) if device >= 0}
+    used = _used(plan)
     evidence = plan.evidence
     if len(used) != 1 or len(plan.cluster.devices) < 2 or evidence.method == "single":
         return None

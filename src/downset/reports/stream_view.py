@@ -1,16 +1,18 @@
-"""What a document says of a stream: what it takes beside its window, and what it keeps from call to call."""
+"""Parts of documents about a stream: its figures next to those of its window, and the rows that it keeps."""
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
-from downset.reports.document import Column, Facts, Part, Table, Value, named
+from downset.messages import Message, Setting
+from downset.reports.document import JSON_ONLY, Column, Document, Facts, Part, Section, Table, Value, Verdict, named
 from downset.reports.fit_sentences import ratio_text
 from downset.results.fit import Fit
-from downset.results.stream_fit import StreamFit
+from downset.results.stream_fit import HopOffers, StreamFit
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
 
-__all__ = ["stream_data", "stream_line", "stream_parts", "stream_values"]
+__all__ = ["hops_document", "stream_data", "stream_line", "stream_parts", "stream_values"]
 
 _NAMED = 60
 _BREAKS = 5
@@ -40,7 +42,7 @@ def stream_values(stream: StreamFit) -> tuple[Value, ...]:
 
 _KEPT = (
     Column("state", lambda one: shortened(printable(one.state.tensor), _NAMED), left=True, key="tensor"),
-    Column("rows kept", lambda one: f"{one.state.rows[0]} to {one.state.rows[1]} of {one.rows}"),
+    Column("rows", lambda one: f"{one.state.rows[0]} to {one.state.rows[1]} of {one.rows}"),
     Column("new rows", "new"),
     Column("age", lambda one: one.state.age, key="age"),
     Column("bytes", "nbytes", format_bytes, key="bytes"),
@@ -72,7 +74,7 @@ def _facts(stream: StreamFit) -> list[str]:
     if not stream.comparison or not stream.comparison.equal:
         lines += [] if stream.comparison else ["calls were not run against windows"]
     for one in stream.breaks[:_BREAKS]:
-        lines.append(f"computed whole: {one.kind} {shortened(printable(one.name), _NAMED)!r}, as {one.reason}")
+        lines.append(f"shared less: {one.reason} at {one.kind} {shortened(printable(one.name), _NAMED)!r}")
     return lines
 
 
@@ -89,3 +91,35 @@ def stream_data(fit: Fit) -> dict[str, Any]:
     values["equal"] = None if stream.comparison is None else stream.comparison.equal
     values["proven"] = None if stream.comparison is None else stream.comparison.proven
     return {f"stream.{key}": value for key, value in values.items()}
+
+
+_OFFERS = (
+    Column("hop", "hop", key="hop"),
+    Column("MMACs", lambda one: f"{one.macs / 1e6:.2f}"),
+    Column("", "macs", key="macs", on=JSON_ONLY),
+    Column("arena, bytes", "arena_bytes", format_bytes, key="arena_bytes"),
+    Column("states, bytes", "state_bytes", format_bytes, key="state_bytes"),
+    Column("states", "states", key="states"),
+    Column("proven", "exact", lambda exact: "yes" if exact else "by runs", key="exact"),
+)
+
+
+def hops_document(hops: HopOffers) -> Document:
+    """The hops that streams of a model could have; docs/schemas/fit.json has the keys."""
+    title = PurePath(hops.model).name
+    caption = (
+        f"windows of {hops.window} rows: {hops.window_macs / 1e6:.2f} MMACs, arena {format_bytes(hops.window_bytes)} B"
+    )
+    verdict = Verdict("plain", f"{counted(len(hops.offers), 'hop')} along axis {hops.axis} of {hops.input!r}.")
+    step = Message("No file was written: name a hop, ", Setting("stream", (8,)), ".")
+    table = Table(_OFFERS, hops.offers, caption, key="hops")
+    data = named(hops, "model", "input", "axis", "window", "window_macs", "window_bytes")
+    return Document(
+        title,
+        "arenas are planned, with the states in them",
+        verdict,
+        (Section("Hops", (table, Facts((step,)))),),
+        (),
+        (),
+        data,
+    )

@@ -1,4 +1,4 @@
-"""A fitted stream beside its window: plain values."""
+"""A fitted stream and its window: plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from downset.results.comparisons import Comparison
 from downset.results.sessions import Latency
 from downset.results.streams import State, StreamRecord
 
-__all__ = ["Broken", "KeptState", "StreamFit"]
+__all__ = ["Broken", "HopOffer", "HopOffers", "KeptState", "StreamFit"]
 
 
 class Broken(NamedTuple):
@@ -20,8 +20,33 @@ class Broken(NamedTuple):
     reason: str
 
 
+class HopOffer(NamedTuple):
+    """A hop that a stream could have: multiply-adds of a call, bytes of its arena as planned, with its states, of which
+    these are `state_bytes`. `exact`: every element is computed as in the window; else that is known by runs alone."""
+
+    hop: int
+    macs: int
+    arena_bytes: int
+    state_bytes: int
+    states: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HopOffers:
+    """The hops that streams of a model could have, and what its window takes."""
+
+    model: str
+    input: str
+    axis: int
+    window: int
+    window_macs: int
+    window_bytes: int
+    offers: tuple[HopOffer, ...]
+
+
 class KeptState(NamedTuple):
-    """A state, the rows of its tensor in a window, those of them that a call computes anew, and its bytes."""
+    """A state, the rows of its tensor in a window, those of them that a call computes, and its bytes."""
 
     state: State
     rows: int
@@ -31,7 +56,7 @@ class KeptState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamFit:
-    """A stream beside its window. `window_bytes`, `stream_bytes`: measured, else planned; `macs`: multiply-adds of a
+    """A stream and its window. `window_bytes`, `stream_bytes`: measured, else planned; `macs`: multiply-adds of a
     call, `window_macs` those of the window; `kept_bytes`: of all states. `comparison`: hops against windows in the
     runtime, and the proof. `window_s`: seconds of a run of the window, and `latency` those of a call with its ratio to
     that: processor time, medians of interleaved rounds on this host; None where they were not timed."""

@@ -1,4 +1,4 @@
-"""What a stream file says of itself: the record that its writers put into the file and that `verify` checks.
+"""The record of a stream file, which its writers put into the metadata and `verify` checks.
 
 A *stream* is a network that is called once a hop. It computes what the window's network computes on the last `window`
 rows of its input, and keeps rows of tensors, its *states*, from one call to the next.
@@ -32,7 +32,7 @@ class State:
     call that computes a window, the state holds the rows [a, b) = `rows` along `axis` of that window's `tensor`; the
     call writes the rows [a + shift, b + shift). `age`: 0, or the place in a queue of several states of one tensor,
     where it moves by `shift` rows only every few hops: the state of age 0 is read, and each call moves the state of
-    age g + 1 into that of age g and writes the oldest place anew."""
+    age g + 1 into that of age g and writes the oldest place again."""
 
     name: str
     tensor: str
@@ -71,7 +71,7 @@ class Hop(NamedTuple):
 
 
 def read_stream_record(text: str | bytes) -> StreamRecord:
-    """The record of this text. Raises LoadError where it is no such record; what it says is not checked."""
+    """The record of this text. Raises LoadError for any other text; what it says is not checked."""
     try:
         said = json.loads(text)
         if not isinstance(said, dict) or said.get("format") != _FORMAT:
@@ -85,7 +85,7 @@ def read_stream_record(text: str | bytes) -> StreamRecord:
         return StreamRecord(window, hop, _text(said["input"]), axis, form, first_exact, states)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise LoadError(
-            f"the metadata {STREAM_KEY!r} of this file is no record of a stream that this version reads; "
+            f"the metadata {STREAM_KEY!r} of this file is not a record of a stream that this version reads; "
             "write the stream again"
         ) from None
 

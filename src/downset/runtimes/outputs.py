@@ -24,6 +24,7 @@ from downset.extras import onnxruntime_library, optional_library, torch_library
 from downset.formats.onnx.data_files import save_linked
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.tflite.interpreter import open_interpreter
+from downset.formats.tflite.read import resource_variables
 from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, SessionSettings
 from downset.runtimes.feeds import Feeds, saved, unpacked
@@ -75,7 +76,7 @@ def in_tflm(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: 
 def calls_in_tflm(path: Named, feeds: Feeds, states: Mapping[int, bytes]) -> Computed:
     """Call the file in TFLite Micro as a firmware does that keeps its states in place: `states`, the initial bytes by
     the position of the input, are put there once, and a call sets the first inputs only. Before that, calls on noise
-    have left their bytes everywhere in the arena."""
+    have left their bytes everywhere in the arena, unless the file has variables, too, which noise would reach."""
     given = {"states": [[place, initial.hex()] for place, initial in states.items()]}
     return worker_outputs("tflm_here", path, feeds, options=given)
 
@@ -187,7 +188,7 @@ def tflm_here(
     outputs = []
     try:
         interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
-        if states:
+        if states and not resource_variables(path):
             _fill_with_noise(interpreter)
         for place, initial in states:
             detail = interpreter.get_input_details(place)

@@ -174,7 +174,7 @@ class _TfliteGraphReader:
         stored = read_states(self._data[start : start + size])
         lost = next((name for one in stored for name in (one.input, one.output) if name not in number), None)
         if lost is not None:
-            raise LoadError(f"{self._path} names a state {lost!r} that is no tensor of it")
+            raise LoadError(f"{self._path} names a state {lost!r} that is not a tensor of it")
         return tuple(InPlaceState(one.name, number[one.input], number[one.output], one.initial_bytes) for one in stored)
 
     def input_axes(self) -> dict[str, Axes]:

@@ -44,7 +44,7 @@ class InPlaceForm:
 
 @dataclass(slots=True)
 class _Uses:
-    """What the main subgraph does with a variable: tensors by index, operators by position. `reads`: (operator, result)
+    """The uses of a variable in the main subgraph: tensors by index, operators by position. `reads`: (operator, result)
     of each; `assigns`: (operator, value) of each. `initial`: the bytes that a constant assigns to it before its first
     use; None where none does. `fault`: why it stays."""
 
@@ -59,7 +59,7 @@ def write_in_place(path: str | os.PathLike[str], output: str | os.PathLike[str])
     """Write the form of the file at `path` to `output`, without offsets; nothing where no variable can be moved. Raises
     LoadError for a damaged file."""
     file = read_flatbuffer(path)
-    network = _Network(file, load_tflite(path).predecessors())
+    network = _VariableFile(file, load_tflite(path).predecessors())
     variables = network.variables()
     waits: dict[int, set[int]] = defaultdict(set)
     moved: dict[Variable, _Uses] = {}
@@ -78,7 +78,7 @@ def write_with_values(path: str | os.PathLike[str], output: str | os.PathLike[st
     """Write the file with the values that it assigns to these variables as further outputs, in this sequence. Raises
     UnsupportedError where it does not assign each of them once."""
     file = read_flatbuffer(path)
-    network = _Network(file, load_tflite(path).predecessors())
+    network = _VariableFile(file, load_tflite(path).predecessors())
     values = {uses.name: [value for _, value in uses.assigns] for uses in network.variables().values()}
     lost = next((name for name in names if len(values.get(name, ())) != 1), None)
     if lost is not None:
@@ -92,7 +92,7 @@ def lost_at_reset(path: str | os.PathLike[str]) -> dict[str, bytes]:
     """By variable: its initial bytes, where TFLite Micro's reset does not bring them back. It fills a variable with the
     zero point of what the main subgraph assigns to it, and with 0 where that is not quantised."""
     file = read_flatbuffer(path)
-    network, lost = _Network(file, load_tflite(path).predecessors()), dict[str, bytes]()
+    network, lost = _VariableFile(file, load_tflite(path).predecessors()), dict[str, bytes]()
     for uses in network.variables().values():
         if uses.initial is not None and uses.assigns:
             stated = network.main.tensors[uses.assigns[0][1]].quantization
@@ -104,7 +104,7 @@ def lost_at_reset(path: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 @dataclass(slots=True)
-class _Network:
+class _VariableFile:
     """The main subgraph of a file. `predecessors`: by operator those that it waits for."""
 
     file: Flatbuffer
@@ -116,7 +116,7 @@ class _Network:
 
     def variables(self) -> dict[Variable, _Uses]:
         """The variables of the main subgraph, by the order of their handles."""
-        found: dict[Variable, _Uses] = {}
+        uses_of: dict[Variable, _Uses] = {}
         handles: dict[int, Variable] = {}
         other = ""
         for place, operator in enumerate(self.main.operators):
@@ -124,24 +124,26 @@ class _Network:
             if kind == _HANDLE:
                 variable = variable_name(operator.builtinOptions)
                 handles[int(operator.outputs[0])] = variable
-                found.setdefault(variable, _Uses(variable[1].decode(errors="replace")))
+                uses_of.setdefault(variable, _Uses(variable[1].decode(errors="replace")))
             elif kind in (_READ, _ASSIGN) and int(inputs[0]) in handles:
-                uses = found[handles[int(inputs[0])]]
+                uses = uses_of[handles[int(inputs[0])]]
                 listed, tensor = (uses.reads, operator.outputs[0]) if kind == _READ else (uses.assigns, inputs[1])
                 listed.append((place, int(tensor)))
             elif kind == _ONCE:
-                other = other or self._initialise(place, operator, found)
+                other = other or self._initialise(place, operator, uses_of)
             elif kind in (_READ, _ASSIGN) or self._may_use_variables(kind, operator):
                 other = other or f"{kind} may read or write it"
             elif handles.keys() & {int(tensor) for tensor in inputs}:
                 other = other or f"{kind} reads a handle"
-        for name in {uses.name for uses in found.values() if [one.name for one in found.values()].count(uses.name) > 1}:
+        for name in {
+            uses.name for uses in uses_of.values() if [one.name for one in uses_of.values()].count(uses.name) > 1
+        }:
             other = other or f"two variables are called {name!r}"
-        for uses in found.values():
+        for uses in uses_of.values():
             uses.fault = other
-        return found
+        return uses_of
 
-    def _initialise(self, place: int, operator: Any, found: dict[Variable, _Uses]) -> str:
+    def _initialise(self, place: int, operator: Any, uses_of: dict[Variable, _Uses]) -> str:
         """Note the constants that a CALL_ONCE assigns. Returns why nothing may be moved; "" where something may."""
         subgraph = self.file.model.subgraphs[operator.builtinOptions.initSubgraphIndex]
         handles: dict[int, Variable] = {}
@@ -155,7 +157,7 @@ class _Network:
             if data is None or int(inner.inputs[0]) not in handles:
                 return f"{_ONCE} does more than assign constants"
             variable = handles[int(inner.inputs[0])]
-            uses = found.setdefault(variable, _Uses(variable[1].decode(errors="replace")))
+            uses = uses_of.setdefault(variable, _Uses(variable[1].decode(errors="replace")))
             if uses.reads or uses.assigns or uses.initial is not None:
                 return f"{_ONCE} at operator {place} is not the first to assign {uses.name!r}"
             uses.initial = np.asarray(data, np.uint8).tobytes()

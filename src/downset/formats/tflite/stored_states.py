@@ -52,7 +52,7 @@ def read_states(data: bytes) -> tuple[StoredState, ...]:
         if states.format != _FORMAT:
             raise LoadError(f"its states are of format {states.format}; this downset reads {_FORMAT}")
         for state in states.states:
-            state.initial_bytes  # noqa: B018 - raises ValueError where these are no hexadecimal digits
+            state.initial_bytes  # noqa: B018 - raises ValueError where these are not hexadecimal digits
     except (msgspec.MsgspecError, ValueError) as error:
         raise LoadError(f"the names of its states are damaged: {error}") from None
     return states.states

@@ -30,7 +30,7 @@ def write_states(file: Flatbuffer, graph: Graph, record: StreamRecord, place: Ma
     main.tensors[place[given]].shapeSignature = None
     states, nexts = ([place[tensor] for tensor in ends[len(ends) - count :]] for ends in (graph.inputs, graph.outputs))
     if record.form == "variables":
-        _Variables(file, record).write(states, nexts)
+        _StateWriter(file, record).write(states, nexts)
         return
     main.inputs = np.asarray([*main.inputs, *states], np.int32)
     main.outputs = np.asarray([*main.outputs, *nexts], np.int32)
@@ -46,7 +46,7 @@ def _entry(file: Flatbuffer, tensor: int) -> Any:
     return entry
 
 
-class _Variables:
+class _StateWriter:
     """Writes a variable for each state: read before the first operator that reads the state, and assigned behind the
     operator that makes the next one. A subgraph that runs once assigns zeros first."""
 

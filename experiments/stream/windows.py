@@ -1,0 +1,115 @@
+"""Streams and their windows: openWakeWord's embedding, which is called every 8 or 4 rows, and swift-f0.
+
+    python -m experiments.stream.windows [--quick] [--only TEXT]
+
+Bytes, seconds and calls are measured in the runtime; MACs and bytes of states follow from the file. A model of which
+no stream is written says why. Models come from installed packages; rows of absent ones are printed as recorded.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from downset import DownsetError, fit
+from experiments.fit.models import Model, downloaded, installed
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
+
+
+class Case(NamedTuple):
+    """A stream of the first model with this name. `asks`: what `fit` is asked for."""
+
+    model: str
+    hop: tuple[int, ...]
+    target: str
+    asks: dict[str, Any]
+
+
+CASES = (
+    Case("embedding_model.tflite", (8,), "tflm", {"states": "in-place"}),
+    Case("embedding_model.tflite", (4,), "tflm", {"states": "in-place"}),
+    Case("embedding_model.tflite", (8,), "tflm", {}),
+    Case("embedding_model.tflite", (4,), "tflm", {}),
+    Case("embedding_model.tflite", (8,), "litert", {}),
+    Case("embedding_model.tflite", (4,), "litert", {}),
+    Case("embedding_model.onnx", (8,), "ort", {}),
+    Case("embedding_model.onnx", (4,), "ort", {}),
+    Case("model.onnx", (256,), "ort", {"dims": {"samples": 16000}}),
+)
+
+
+def row_of(model: Model, case: Case, scratch: Path) -> Row:
+    output = scratch / f"stream{model.path.suffix}"
+    output.unlink(missing_ok=True)
+    row: Row = {
+        "model": model.label,
+        "hop": "@".join(map(str, case.hop)),
+        "target": case.target,
+        "states": case.asks.get("states", "variables" if case.target != "ort" else "inputs and outputs"),
+    }
+    try:
+        result = fit(model.path, output=output, stream=case.hop, target=case.target, time_limit_s=10, **case.asks)
+    except DownsetError as error:
+        return {**row, "error": str(error).replace(str(model.path), model.label)}
+    stream = result.stream
+    assert stream is not None
+    compared = stream.comparison
+    assert compared is not None
+    latency = stream.latency
+    return {
+        **row,
+        "window": stream.record.window,
+        "window_bytes": stream.window_bytes,
+        "stream_bytes": stream.stream_bytes,
+        "window_macs": stream.window_macs,
+        "macs": stream.macs,
+        "state_bytes": stream.kept_bytes,
+        "first_exact": stream.record.first_exact,
+        "window_s": stream.window_s,
+        "call_s": None if latency is None else latency.run_s,
+        "less_time": None if latency is None else 1 / latency.ratio,
+        "calls": compared.runs,
+        "equal": compared.equal,
+        "max_abs_error": compared.max_abs_error,
+        "proven": compared.proven,
+    }
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    models = [*installed(), *([] if options.quick else downloaded(fetch=True))]
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES[: 2 if options.quick else None]:
+            model = next((one for one in models if one.path.name == case.model), None)
+            if model is not None and options.only in f"{model.label} {case.target} {case.hop[0]}":
+                yield row_of(model, case, Path(folder))
+
+
+def outcome(row: Row) -> str:
+    if "error" in row:
+        return f"none: {row['error'][:100]}"
+    held = "equal" if row["equal"] else f"up to {row['max_abs_error']:.2g}"
+    return f"{held} over {row['calls']} calls{', proven' if row['proven'] else ''}"
+
+
+EXPERIMENT = Experiment(
+    "stream_windows",
+    rows,
+    (
+        *fields("model", "hop", "target", "states"),
+        ("bytes, window → stream", "{window_bytes:,} → {stream_bytes:,}"),
+        ("MMACs", lambda row: f"{row['window_macs'] / 1e6:.2f} → {row['macs'] / 1e6:.2f}" if "macs" in row else None),
+        ("state bytes", "{state_bytes:,}"),
+        ("less time", "{less_time:.1f}x"),
+        ("calls", outcome),
+    ),
+    key=("model", "hop", "target", "states"),
+    quick="the embedding in TFLite Micro, nothing written",
+    options={"--only": {"default": "", "help": "only rows whose model, target and hop contain this"}},
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)

@@ -1,0 +1,116 @@
+"""`fit --stream`: the file that ships computes each window, hop by hop, with less memory; mistakes are one line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from downset import fit
+from downset.equivalence.prove import prove
+from downset.errors import DownsetError, UnsupportedError, UsageError
+from downset.formats.stream_records import record_of
+from tests.command import completed, output_of
+from tests.tflite_net import TfliteNet
+
+ROWS, COLUMNS = 40, 16
+
+
+def window_file(path, *, dtype="float32", dense=True):
+    """Three VALID convolutions along 40 rows, a pool of stride 2, and a layer over all rows that are left."""
+    net = TfliteNet(1, size=ROWS, dtype=dtype)
+
+    def shaped(tensor, rows, columns):
+        net.main.tensors[tensor].shape = np.asarray((1, rows, columns, net.channels(tensor)), np.int32)
+        return tensor
+
+    x = shaped(net.input(2), ROWS, COLUMNS)
+    rows = ROWS
+    for channels in (8, 8, 8):
+        weights = net.weights((channels, 3, 1, net.channels(x)), 0)
+        made = net.op("CONV_2D", [x, *weights], channels, "Conv2DOptions", padding=1, strideH=1, strideW=1)
+        rows -= 2
+        x = shaped(made, rows, COLUMNS)
+    sizes = {"strideH": 2, "strideW": 1, "filterHeight": 2, "filterWidth": 1}
+    pooled = net.op("MAX_POOL_2D", [x], 8, "Pool2DOptions", padding=1, **sizes)
+    x = shaped(pooled, rows // 2, COLUMNS)
+    if dense:
+        weights = net.weights((4, rows // 2, COLUMNS, 8), 0)
+        x = shaped(net.op("CONV_2D", [x, *weights], 4, "Conv2DOptions", padding=1, strideH=1, strideW=1), 1, 1)
+    net.save(path, [x])
+    return path
+
+
+def tflm_runs(path, feeds):
+    from tflite_micro import runtime
+
+    interpreter = runtime.Interpreter.from_file(str(path), arena_size=1 << 20)
+    for value in feeds:
+        interpreter.set_input(value, 0)
+        interpreter.invoke()
+        yield np.array(interpreter.get_output(0))
+
+
+@pytest.mark.parametrize("hop", [2, 4])
+def test_the_stream_that_ships_computes_each_window_with_less(hop, tmp_path):
+    window, stream = window_file(tmp_path / "window.tflite"), tmp_path / "stream.tflite"
+    result = fit(window, output=stream, stream=hop, time_limit_s=2)
+    made = result.stream
+    assert made is not None and made.comparison.equal and made.comparison.proven
+    assert made.stream_bytes < made.window_bytes
+    assert made.macs < 0.4 * made.window_macs
+    assert prove(window, stream).proven
+    first = record_of(stream).first_exact
+    rows = np.random.default_rng(0).standard_normal((1, ROWS + 12 * hop, COLUMNS, 2)).astype(np.float32)
+    calls = rows.shape[1] // hop
+    hops = list(tflm_runs(stream, [rows[:, hop * call : hop * (call + 1)] for call in range(calls)]))
+    ends = [hop * (call + 1) for call in range(first, calls)]
+    windows = list(tflm_runs(window, [np.ascontiguousarray(rows[:, end - ROWS : end]) for end in ends]))
+    assert len(windows) >= 10
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(hops[first:], windows, strict=True))
+
+
+def test_a_stream_that_takes_more_than_its_window_is_not_written(tmp_path):
+    """Rows behind a stride of 2 come back every second call of 3 rows: the dense layer's input is kept twice."""
+    window, stream = window_file(tmp_path / "window.tflite"), tmp_path / "stream.tflite"
+    with pytest.raises(UnsupportedError, match="nothing is written; states='in-place' may take less"):
+        fit(window, output=stream, stream=3, time_limit_s=1)
+    assert not stream.exists()
+
+
+def test_json_and_the_list_of_hops_say_what_a_call_takes(tmp_path):
+    window = window_file(tmp_path / "window.tflite")
+    listed = json.loads(output_of("fit", window, "--stream", "--json"))
+    assert [row["hop"] for row in listed["hops"]] == [1, 2, 4, 8, 16]
+    assert listed["window"] == ROWS
+    said = json.loads(output_of("fit", window, "--stream", "2@1", "--json", "--time-limit", "2"))
+    assert said["stream"]["hop"] == 2
+    offer = listed["hops"][1]
+    assert (offer["macs"], offer["state_bytes"]) == (said["stream"]["macs"], said["stream"]["kept_bytes"])
+    assert "No file was written: name a hop, --stream 8." in output_of("fit", window, "--stream")
+
+
+@pytest.mark.parametrize(
+    ("stream", "says"),
+    [
+        (0, "a hop has at least 1 row, not 0"),
+        (40, "has 40 rows along axis 1: a hop has fewer, not 40"),
+        ((2, 5), "has axes 0 to 3, no axis 5"),
+        ((1, 2, 3), "a stream is stated by its hop"),
+    ],
+)
+def test_a_hop_that_fits_no_window_is_one_line(stream, says, tmp_path):
+    with pytest.raises(UsageError, match=says):
+        fit(window_file(tmp_path / "window.tflite"), stream=stream)
+
+
+def test_a_stream_of_a_stream_and_one_along_channels_are_refused(tmp_path):
+    window, stream = window_file(tmp_path / "window.tflite"), tmp_path / "stream.tflite"
+    fit(window, output=stream, stream=2, time_limit_s=1)
+    with pytest.raises(UnsupportedError, match="keeps a state from run to run"):
+        fit(stream, stream=1)
+    with pytest.raises(DownsetError, match="a stream of axis 3"):
+        fit(window, stream=(1, 3))
+    done = completed("fit", window, "--stream", "often")
+    assert done.returncode == 2
+    assert "'often' is not a hop; write for example 8, or 8@1" in done.stderr
+    assert done.stderr.count("\n") == 1
