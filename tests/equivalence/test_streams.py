@@ -48,7 +48,7 @@ ROUNDING = 2e-5
 """Of float32 in ONNX Runtime, whose kernels add up terms in a sequence that depends on the number of rows."""
 
 CHAINS = [(dtype, hop) for dtype in ("float32", "int8") for hop in (2, 3)] if LONG else [("float32", 3), ("int8", 2)]
-"""The second hop is no multiple of the stride."""
+"""The second hop is not a multiple of the stride."""
 
 
 def held(case, hops, allowed, refusals):

@@ -69,8 +69,8 @@ def verify(
     as_json: bool,
 ) -> None:
     """Prove that FIRST and SECOND hold the same network, and run both on the same inputs. Where SECOND is a stream of
-    FIRST, it is proven hop by hop and run beside windows. Exit 0: proven. Exit 6: not proven, and all that was tried
-    agrees. Exit 4: they differ."""
+    FIRST, it is proven hop by hop and compared with runs on windows. Exit 0: proven. Exit 6: not proven, and all that
+    was tried agrees. Exit 4: they differ."""
     from downset.errors import UsageError
     from downset.reports.comparisons import comparison_document, difference, not_proven
     from downset.reports.json_form import json_of

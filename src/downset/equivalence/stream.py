@@ -27,7 +27,7 @@ from downset.equivalence.claims import Claim, Unproven
 from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.offline import Offline
 from downset.equivalence.stream_motion import Motions, motions
-from downset.equivalence.stream_step import Held, check_step, check_variable
+from downset.equivalence.stream_step import HeldState, check_step, check_variable
 from downset.formats.certificates import Certificate
 from downset.results.comparisons import Proof, StreamProof
 from downset.results.streams import State, StreamRecord
@@ -49,8 +49,8 @@ def check_stream(
         held = _held(first, second, record)
         _checked_places(record, held, offline)
         step = check_step(first, second, certificate, record, held)
-        found = motions(first, data, record.axis, record.hop)
-        _next_window(first, held, step.next, step.copied, found)
+        shifts = motions(first, data, record.axis, record.hop)
+        _next_window(first, held, step.next, step.copied, shifts)
         if record.first_exact < first_right(record):
             raise Unproven(
                 f"the record promises the window's outputs from hop {record.first_exact} on; only from hop "
@@ -77,7 +77,7 @@ def _data(first: FileNetwork, record: StreamRecord) -> int:
     return data
 
 
-def _held(first: FileNetwork, second: FileNetwork, record: StreamRecord) -> list[Held]:
+def _held(first: FileNetwork, second: FileNetwork, record: StreamRecord) -> list[HeldState]:
     """The states of the record, each with its tensors. Every input, output and variable beyond the window's is one."""
     tensors: dict[str, int] = {}
     for index, value in enumerate(first.values):
@@ -102,7 +102,7 @@ def _held(first: FileNetwork, second: FileNetwork, record: StreamRecord) -> list
     if len(set(outputs)) != len(outputs) or any(kind.startswith("VAR") for kind in _kinds(second)):
         raise Unproven("it has variables too, or an output twice")
     return [
-        Held(
+        HeldState(
             state,
             tensors[state.tensor],
             ends[0][state.name],
@@ -116,7 +116,7 @@ def _kinds(network: FileNetwork) -> list[str]:
     return [node.kind for node in network.nodes if isinstance(node.kind, str)]
 
 
-def _variables(second: FileNetwork, record: StreamRecord, tensors: Mapping[str, int]) -> list[Held]:
+def _variables(second: FileNetwork, record: StreamRecord, tensors: Mapping[str, int]) -> list[HeldState]:
     """The states as variables, with the constants that the graph of CALL_ONCE assigns to them."""
     initial: dict[str, int] = {}
     calls = [node for node in second.nodes if node.kind == "CALL_ONCE"]
@@ -136,13 +136,13 @@ def _variables(second: FileNetwork, record: StreamRecord, tensors: Mapping[str, 
     if len(set(names)) != len(names):
         raise Unproven("its record states a variable twice")
     return [
-        Held(state, tensors[state.tensor], name=name, initial=initial.get(name))
+        HeldState(state, tensors[state.tensor], name=name, initial=initial.get(name))
         for state, name in zip(record.states, names, strict=True)
     ]
 
 
-def _checked_places(record: StreamRecord, held: Sequence[Held], offline: Offline | None) -> None:
-    """In place, a state and its next state are the same bytes of the arena: the caller moves nothing."""
+def _checked_places(record: StreamRecord, held: Sequence[HeldState], offline: Offline | None) -> None:
+    """A state in place and its next state are the same bytes of the arena: the caller moves nothing."""
     if record.form != "in_place":
         return
     for each in held:
@@ -161,10 +161,10 @@ def _checked_places(record: StreamRecord, held: Sequence[Held], offline: Offline
 
 def _next_window(
     first: FileNetwork,
-    held: Sequence[Held],
+    held: Sequence[HeldState],
     left: Sequence[Claim | None],
     copied: Sequence[int | None],
-    found: Motions,
+    shifts: Motions,
 ) -> None:
     """Prove that what a call leaves in each state is what the hypothesis says of the next window."""
     queues: dict[tuple[object, ...], dict[int, int]] = defaultdict(dict)
@@ -179,7 +179,7 @@ def _next_window(
         state, count = each.state, len(places)
         if sorted(places) != list(range(count)):
             raise Unproven(f"a place is missing in the queue of {state.tensor!r}")
-        _moves(first, each.of, state, count, found)
+        _moves(first, each.of, state, count, shifts)
         for age in range(count - 1):
             if copied[places[age]] != places[age + 1]:
                 raise Unproven(f"the state {held[places[age]].state.name!r} is not what that of age {age + 1} was")
@@ -197,12 +197,12 @@ def _box(first: FileNetwork, value: int) -> list[tuple[int, int]]:
     return [(0, extent) for extent in first.values[value].shape or ()]
 
 
-def _moves(first: FileNetwork, value: int, state: State, count: int, found: Motions) -> None:
+def _moves(first: FileNetwork, value: int, state: State, count: int, shifts: Motions) -> None:
     """Prove that rows [a + d, b + d) of a window are rows [a, b) of the one `count` hops on."""
     label = first.values[value].label
-    motion = found.of.get(value)
+    motion = shifts.of.get(value)
     if motion is None:
-        raise Unproven(f"the rows of {label!r} do not move with the window: {found.stops.get(value, 'it is fixed')}")
+        raise Unproven(f"the rows of {label!r} do not move with the window: {shifts.stops.get(value, 'it is fixed')}")
     if motion.axis != state.axis:
         raise Unproven(f"{label!r} moves along axis {motion.axis}, not {state.axis}")
     if count % motion.hops or Fraction(state.shift) != motion.rate * count:

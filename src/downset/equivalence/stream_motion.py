@@ -4,7 +4,7 @@ one.
 Window w holds the rows [w * hop, w * hop + N) of a sequence. A tensor *moves* by `rate` rows a hop: for all windows w,
 and all multiples k of `hops`, its row r + k * rate in window w is its row r in window w + k, bit for bit, if both rows
 lie in its interior `rows`. The interior holds the rows that see no edge of the window: each is one function of the
-rows of the sequence around its place. `hops` > 1 where the hop is no multiple of a stride, so that rows lie at the
+rows of the sequence around its place. `hops` > 1 where the hop is not a multiple of a stride, so that rows lie at the
 same places of the sequence only every few windows.
 
 By induction over the operators, each with one rule, written from the specifications of the formats. An operator
@@ -61,33 +61,33 @@ class Motions:
 def motions(network: FileNetwork, data: int, axis: int, hop: int) -> Motions:
     """How every value of the main graph moves, where the input `data` moves by `hop` rows along `axis`, and nothing is
     known of other inputs."""
-    found = Motions()
-    found.fixed |= {index for index, value in enumerate(network.values) if value.content is not None}
+    tensors = Motions()
+    tensors.fixed |= {index for index, value in enumerate(network.values) if value.content is not None}
     for value in network.bodies[0].inputs:
-        found.stops[value] = f"the input {network.values[value].label!r} does not move"
-    del found.stops[data]
-    found.of[data] = Motion(axis, Fraction(hop), (0, _shape(network, data)[axis]))
+        tensors.stops[value] = f"the input {network.values[value].label!r} does not move"
+    del tensors.stops[data]
+    tensors.of[data] = Motion(axis, Fraction(hop), (0, _shape(network, data)[axis]))
     for index in network.bodies[0].nodes:
         node = network.nodes[index]
         inputs = {value for value in (*node.inputs, *node.captured) if value != ABSENT}
         results = [value for value in node.outputs if value != ABSENT]
-        stopped = next((found.stops[value] for value in node.inputs if value in found.stops), "")
+        stopped = next((tensors.stops[value] for value in node.inputs if value in tensors.stops), "")
         if node.effects or node.bodies:
             stopped = f"{node.called} has effects, or holds graphs"
-        elif inputs <= found.fixed:
-            found.fixed |= set(results)
+        elif inputs <= tensors.fixed:
+            tensors.fixed |= set(results)
             continue
         if not stopped:
             try:
-                moved = _Rule(network, node, found).results()
-                found.of |= moved
+                moved = _MovingRows(network, node, tensors).results()
+                tensors.of |= moved
                 stopped = f"{node.called} stops its further results"
             except Unproven as reason:
                 stopped = f"{node.called} {reason}"
             except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
                 stopped = f"{node.called} is malformed ({type(error).__name__})"
-        found.stops |= {value: stopped for value in results if value not in found.of}
-    return found
+        tensors.stops |= {value: stopped for value in results if value not in tensors.of}
+    return tensors
 
 
 def _shape(network: FileNetwork, value: int) -> tuple[int, ...]:
@@ -98,12 +98,12 @@ def _shape(network: FileNetwork, value: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _MovingRows:
     """One operator, of which some inputs move and the others are fixed."""
 
     network: FileNetwork
     node: FileNode
-    found: Motions
+    tensors: Motions
 
     def results(self) -> Mapping[int, Motion]:
         kind = "Conv" if windowed(self.node) else "Add" if self.node.kind in ELEMENTWISE else self.node.kind
@@ -122,9 +122,9 @@ class _Rule:
 
     def only(self, position: int) -> Motion:
         """The motion of the one input that moves."""
-        if [place for place, value in enumerate(self.node.inputs) if value in self.found.of] != [position]:
+        if [place for place, value in enumerate(self.node.inputs) if value in self.tensors.of] != [position]:
             raise Unproven("reads rows of several tensors")
-        return self.found.of[self.node.inputs[position]]
+        return self.tensors.of[self.node.inputs[position]]
 
     def integers(self, position: int) -> list[int] | None:
         if position >= len(self.node.inputs) or self.node.inputs[position] == ABSENT:
@@ -133,7 +133,7 @@ class _Rule:
         if value.content is not None:
             return [int(item) for item in array_of(value).reshape(-1).tolist()]
         if value.computed is None or value.dtype not in ("", "int64", "int32"):
-            raise Unproven("has an input that is no constant")
+            raise Unproven("has an input that is not constant")
         return [int(item) for item in np.frombuffer(value.computed(), value.dtype or "int64").tolist()]
 
     def size(self, axis: int, result: int = 0) -> int:
@@ -157,7 +157,7 @@ class _Rule:
         """The common motion of all inputs, broadcast from the last axis on."""
         together: Motion | None = None
         for value in self.node.inputs:
-            motion = self.found.of.get(value)
+            motion = self.tensors.of.get(value)
             if motion is None:
                 continue
             shape = _shape(self.network, value)
@@ -172,7 +172,7 @@ class _Rule:
                 together = Motion(axis, moved.rate, (low, max(low, high)), math.lcm(together.hops, moved.hops))
         assert together is not None
         for position, value in enumerate(self.node.inputs):
-            if value in self.found.fixed:
+            if value in self.tensors.fixed:
                 self.without_rows(position, together.axis, rank)
         return together
 
@@ -181,7 +181,7 @@ class _Rule:
             raise Unproven("broadcasts in its own way")
         motion = self.joined(self.rank)
         for value in self.node.inputs:
-            if value in self.found.of:
+            if value in self.tensors.of:
                 shape = _shape(self.network, value)
                 if shape[motion.axis - self.rank + len(shape)] != self.size(motion.axis):
                     raise Unproven("repeats a row")
@@ -216,8 +216,8 @@ class _Rule:
 
     def concatenated(self) -> Sequence[Motion]:
         axis = number(self.node, "axis", 0) % self.rank
-        moving = [place for place, value in enumerate(self.node.inputs) if value in self.found.of]
-        first = self.found.of[self.node.inputs[moving[0]]]
+        moving = [place for place, value in enumerate(self.node.inputs) if value in self.tensors.of]
+        first = self.tensors.of[self.node.inputs[moving[0]]]
         if first.axis != axis:
             return [self.joined(self.rank)]
         if len(moving) > 1:
@@ -274,12 +274,12 @@ class _Rule:
     def reshaped(self) -> Sequence[Motion]:
         """All elements in sequence: a row stays a row, or becomes several."""
         motion, shape = self.only(0), self.shape(0)
-        before, made = math.prod(shape[: motion.axis]), _shape(self.network, self.node.outputs[0])
+        before, sizes = math.prod(shape[: motion.axis]), _shape(self.network, self.node.outputs[0])
         inner = 1
         for behind in range(motion.axis, len(shape)):
             inner *= shape[behind] if behind > motion.axis else 1
-            for axis, size in enumerate(made):
-                if math.prod(made[:axis]) == before and size == shape[motion.axis] * inner:
+            for axis, size in enumerate(sizes):
+                if math.prod(sizes[:axis]) == before and size == shape[motion.axis] * inner:
                     return [motion.mapped(axis, repeats=inner)]
         raise Unproven("puts rows and other dimensions into one")
 
@@ -372,7 +372,7 @@ class _Rule:
             if scales is None or scales.content is None or array_of(scales).reshape(-1)[motion.axis] != factor:
                 raise Unproven("states no whole factor")
         elif factor & (factor - 1) or number(node, "alignCorners", 0):
-            raise Unproven("has a factor that is no power of two, or aligns corners")
+            raise Unproven("has a factor that is not a power of two, or aligns corners")
         if rest or not factor:
             raise Unproven("makes rows at places between rows")
         half = factor - 1 if number(node, "halfPixelCenters", 0) and not near else 0
@@ -390,7 +390,7 @@ class _Rule:
         if len(self.node.inputs) != 2 or number(self.node, "batchDims", 0):
             raise Unproven("gathers by batches")
         axis = number(self.node, "axis", 0) % len(self.shape(0))
-        if self.node.inputs[1] in self.found.of:
+        if self.node.inputs[1] in self.tensors.of:
             motion = self.only(1)
             return [Motion(axis + motion.axis, motion.rate, motion.rows, motion.hops)]
         motion = self.only(0)
@@ -400,20 +400,20 @@ class _Rule:
         return [Motion(moved, motion.rate, motion.rows, motion.hops)]
 
 
-_RULES: Mapping[object, Callable[[_Rule], Sequence[Motion]]] = {
-    "Add": _Rule.elementwise,
-    "Conv": _Rule.windowed,
-    **dict.fromkeys(("Concat", "CONCATENATION"), _Rule.concatenated),
-    **dict.fromkeys(("Pad", "PAD", "PADV2", "MIRROR_PAD"), _Rule.padded),
-    **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), _Rule.sliced),
-    **dict.fromkeys(("Split", "SPLIT", "SPLIT_V"), _Rule.divided),
+_RULES: Mapping[object, Callable[[_MovingRows], Sequence[Motion]]] = {
+    "Add": _MovingRows.elementwise,
+    "Conv": _MovingRows.windowed,
+    **dict.fromkeys(("Concat", "CONCATENATION"), _MovingRows.concatenated),
+    **dict.fromkeys(("Pad", "PAD", "PADV2", "MIRROR_PAD"), _MovingRows.padded),
+    **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), _MovingRows.sliced),
+    **dict.fromkeys(("Split", "SPLIT", "SPLIT_V"), _MovingRows.divided),
     **dict.fromkeys(
-        ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _Rule.reshaped
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _MovingRows.reshaped
     ),
-    **dict.fromkeys(("Transpose", "TRANSPOSE"), _Rule.transposed),
+    **dict.fromkeys(("Transpose", "TRANSPOSE"), _MovingRows.transposed),
     **dict.fromkeys(
         ("Softmax", "LogSoftmax", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", *sorted(LAYER_NORMS)),
-        _Rule.normalised_rows,
+        _MovingRows.normalised_rows,
     ),
     **dict.fromkeys(
         (
@@ -428,13 +428,13 @@ _RULES: Mapping[object, Callable[[_Rule], Sequence[Motion]]] = {
             "REDUCE_MIN",
             "REDUCE_PROD",
         ),
-        _Rule.reduced,
+        _MovingRows.reduced,
     ),
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _Rule.globally_pooled),
-    **dict.fromkeys(("BatchNormalization", "QuantizeLinear", "DequantizeLinear"), _Rule.scaled),
-    **dict.fromkeys(("MatMul", "Gemm"), _Rule.multiplied),
-    "FULLY_CONNECTED": _Rule.connected,
-    **dict.fromkeys(("Resize", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _Rule.resized),
-    **dict.fromkeys(("Gather", "GATHER"), _Rule.gathered),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _MovingRows.globally_pooled),
+    **dict.fromkeys(("BatchNormalization", "QuantizeLinear", "DequantizeLinear"), _MovingRows.scaled),
+    **dict.fromkeys(("MatMul", "Gemm"), _MovingRows.multiplied),
+    "FULLY_CONNECTED": _MovingRows.connected,
+    **dict.fromkeys(("Resize", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _MovingRows.resized),
+    **dict.fromkeys(("Gather", "GATHER"), _MovingRows.gathered),
 }
 """By kind; all element-wise kinds stand under Add, and all windows under Conv."""

@@ -18,7 +18,7 @@ from downset.equivalence.parts import FURTHER, PartsProof
 from downset.formats.certificates import Certificate
 from downset.results.streams import State, StreamRecord
 
-__all__ = ["Held", "Step", "check_step", "check_variable"]
+__all__ = ["CallStep", "HeldState", "check_step", "check_variable"]
 
 _OF_FILES = ("subgraphs", "signatures")
 """Settings of .tflite files that count graphs and name their inputs; the proof compares what they stand for."""
@@ -34,7 +34,7 @@ _COPIES = ("Identity", "Reshape", "RESHAPE", "SLICE")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldState:
     """A state of the record with its tensors in the file. For a variable `name` is that of the resource, and
     `initial` the constant that it holds before the first call (None: the file assigns none); `read` and `next` are then
     ABSENT."""
@@ -48,9 +48,9 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What a call does. `next`: by state, the claim that is proven of what it holds after the call; None where it only
-    holds what the state at `copied` held before. `exact`: whether no sums are added up in another sequence."""
+class CallStep:
+    """The result of a call. `next`: by state, the claim that is proven of what it holds after the call; None where it
+    only holds what the state at `copied` held before. `exact`: whether no sums are added up in another sequence."""
 
     next: tuple[Claim | None, ...]
     copied: tuple[int | None, ...]
@@ -58,13 +58,13 @@ class Step:
 
 
 def check_step(
-    first: FileNetwork, second: FileNetwork, certificate: Certificate, record: StreamRecord, held: Sequence[Held]
-) -> Step:
+    first: FileNetwork, second: FileNetwork, certificate: Certificate, record: StreamRecord, held: Sequence[HeldState]
+) -> CallStep:
     """Prove what one call of the stream `second` makes, where each state holds what the record says. Raises Unproven
     for the first operator whose result is not what the certificate says."""
     proof = _StepProof(first, second, certificate, record, held)
     proof.whole()
-    return Step(tuple(proof.left), tuple(proof.copied), not proof.summed and not proof.stacks.finite)
+    return CallStep(tuple(proof.left), tuple(proof.copied), not proof.summed and not proof.stacks.finite)
 
 
 def check_variable(node: FileNode) -> None:
@@ -85,7 +85,7 @@ class _StepProof(PartsProof):
         second: FileNetwork,
         certificate: Certificate,
         record: StreamRecord,
-        held: Sequence[Held],
+        held: Sequence[HeldState],
     ) -> None:
         super().__init__(first, second, certificate)
         self.record, self.held = record, held

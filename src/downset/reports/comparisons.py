@@ -105,7 +105,7 @@ _FORMS = {
 
 
 def _proven_stream(proof: Proof, stream: StreamProof) -> str:
-    """What is proven of a stream, and from which hop on its outputs count."""
+    """The sentence on a proven stream, and from which hop on its outputs count."""
     first = f"from hop {stream.first_exact} on" if stream.first_exact else "from the first hop on"
     line = (
         f"proven by induction over hops: called on {stream.hop} new rows, it computes what the network computes on the "

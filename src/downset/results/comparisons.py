@@ -23,9 +23,9 @@ BY_RUNTIME = (
 
 @dataclass(frozen=True, slots=True)
 class StreamProof:
-    """What is proven of a stream: called with `hop` rows, it computes what the window computes on its last `window`
-    rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with its outputs; `warm`: the
-    first from which on all rows of the window were given, so that outputs do not depend on the initial states."""
+    """The statement that is proven of a stream: called with `hop` rows, it computes what the window computes on its
+    last `window` rows. `form`: how it keeps its `states`. `first_exact`: the first hop, from 0, with its outputs;
+    `warm`: the first from which on all rows of the window were given, whatever the initial states are."""
 
     window: int
     hop: int

@@ -51,7 +51,7 @@ def runtime_of(record: StreamRecord, path: Named, runtime: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sequence:
+class _RowSequence:
     """Rows of the input, as many as `hops` hops and what is before the first take. `others`: the other inputs."""
 
     record: StreamRecord
@@ -95,10 +95,10 @@ def compare_hops(
     compute = {"litert": in_litert, "tflm": in_tflm, "ort": in_ort}[runtime]
     ours = compute(first, feeds).outputs
     try:
-        made = _stream_outputs(second, graphs, record, rows, runtime)
+        outputs = _stream_outputs(second, graphs, record, rows, runtime)
     except UnsupportedError as refused:
         return Comparison(False, None, runtime, f"it runs {first} alone: {refused.message}", proof=proof)
-    theirs = [run[:count] for run in made[rows.warm :]]
+    theirs = [run[:count] for run in outputs[rows.warm :]]
     flat = [[value for run in runs for value in run] for runs in (ours, theirs)]
     comparison = compare_arrays(flat[0], flat[1], runtime=runtime)
     rounding = _rounding(first, feeds, ours, theirs) if runtime == "ort" else None
@@ -106,7 +106,7 @@ def compare_hops(
     return replace(comparison, proof=proof, runs=len(feeds), varies=vary(ours), rounding=rounding, stream_runs=ran)
 
 
-def _sequence(graph: Graph, record: StreamRecord, source: FeedSource) -> _Sequence:
+def _sequence(graph: Graph, record: StreamRecord, source: FeedSource) -> _RowSequence:
     """Rows from the user's files, one behind the other, or made ones: noise, smooth values and noise again."""
     warm = max(record.first_exact, -(-(record.window - record.hop) // record.hop))
     data = next((tensor for tensor in graph.inputs if graph.tensors[tensor].name == record.input), None)
@@ -123,13 +123,13 @@ def _sequence(graph: Graph, record: StreamRecord, source: FeedSource) -> _Sequen
                 f"{source.files[0]} holds {rows.shape[record.axis]} rows; give {(warm + 1) * record.hop} or more, "
                 "which fill a window after the warm-up"
             )
-        return _Sequence(record, rows, others, warm)
+        return _RowSequence(record, rows, others, warm)
     length = -(-(warm + HOPS) * record.hop // 3)
     tensors = list(graph.tensors)
     longer = (*shape[: record.axis], length, *shape[record.axis + 1 :])
     tensors[data] = replace(tensors[data], shape=longer)
     runs = made_feeds(replace(graph, tensors=tuple(tensors)), seed=source.seed)
-    return _Sequence(record, np.concatenate([run[record.input] for run in runs], record.axis), others, warm)
+    return _RowSequence(record, np.concatenate([run[record.input] for run in runs], record.axis), others, warm)
 
 
 def _read(path: Named, shape: tuple[int, ...], dtype: Any, axis: int) -> Array:
@@ -152,7 +152,7 @@ def _noise(shape: Sequence[int], dtype: str, seed: int) -> Array:
 
 
 def _stream_outputs(
-    path: Named, graphs: Sequence[Graph], record: StreamRecord, rows: _Sequence, runtime: str
+    path: Named, graphs: Sequence[Graph], record: StreamRecord, rows: _RowSequence, runtime: str
 ) -> Sequence[Sequence[Array]]:
     feeds = rows.hop_feeds()
     if record.form == "variables":
