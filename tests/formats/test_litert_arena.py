@@ -52,7 +52,7 @@ def modelled(graph, steps):
 def orders(graph):
     return [
         tuple(range(len(graph.ops))),
-        *(plan_order(graph, method=m, memory="litert").steps for m in ("kahn", "dfs")),
+        *(plan_order(graph, method=m, memory="litert").steps for m in ("kahn", "dfs", "optimal")),
     ]
 
 
