@@ -46,7 +46,6 @@ FILES = (
     "swiftnet_hpd_vwwc224_uint8",
     "mobilenet_v1_0.25_128_quant",
     "pretrainedResnet_quant",
-    "nasnet_mobile_keras_rand_int8",
 )
 DS_CNN = "DS-CNN, built here"
 MOST_PLANS = 12
@@ -143,9 +142,9 @@ def add_up(path: Path, pool: str) -> None:
     operators, makers = list(net.main.operators), {}
     for operator in operators:
         makers |= dict.fromkeys(map(int, operator.outputs), operator)
-    last = operators[-1]
-    if net.kind(last) != "AVERAGE_POOL_2D" or net.kind(makers[int(last.inputs[0])]) != "CONCATENATION":
-        raise UnsupportedError(f"{pool} does not end the network, or its map is not joined")
+    last = next((one for one in reversed(operators) if net.kind(one) == "AVERAGE_POOL_2D"), None)
+    if last is None or net.kind(makers.get(int(last.inputs[0]))) != "CONCATENATION":
+        raise UnsupportedError(f"{pool} is no average pool, or its map is not joined")
     parts, joins = _leaves(net, makers, int(last.inputs[0]))
     net.main.operators = []
     behind: list[tuple[int, list[Any]]] = []
@@ -161,14 +160,11 @@ def add_up(path: Path, pool: str) -> None:
     assert result not in net.main.outputs
     follows = dict(behind)
     net.main.operators = []
-    for operator in operators[:-1]:
+    for operator in operators:
         if any(operator is join for join in joins):
             continue
-        net.main.operators += [
-            operator,
-            *(more for part in map(int, operator.outputs) for more in follows.get(part, [])),
-        ]
-    net.main.operators += ends
+        behind_it = [more for part in map(int, operator.outputs) for more in follows.get(part, [])]
+        net.main.operators += ends if operator is last else [operator, *behind_it]
     for join in joins:  # TFLite Micro places what nothing reads
         net.main.tensors[int(join.outputs[0])].shape = np.ones(4, np.int32)
     net.save(path, net.main.outputs)
@@ -200,7 +196,7 @@ def _opened(path: Path) -> Any:
     for code in net.model.operatorCodes:
         code.builtinCode = max(code.builtinCode, code.deprecatedBuiltinCode)
     names = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
-    net.kind = lambda operator: names[net.model.operatorCodes[operator.opcodeIndex].builtinCode]
+    net.kind = lambda operator: operator and names[net.model.operatorCodes[operator.opcodeIndex].builtinCode]
     net.model.metadata, net.model.metadataBuffer = [], None
     return net
 

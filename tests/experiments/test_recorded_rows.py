@@ -125,9 +125,28 @@ def test_the_least_peaks_in_strips_are_near_their_bounds():
         row["arena_bytes"] / row["bound_bytes"] for row in rows if "DeepLab" in row["model"]
     )
     assert len(least) == 10
-    assert sum(times <= 1.5 for times in least.values()) == 8 and sum(times <= 1.305 for times in least.values()) == 7
-    far = {model: round(times, 2) for model, times in least.items() if times > 1.5}
-    assert far == {"MobileNet v2, float .onnx": 1.97, "partial_mcunet": 2.14}
+    *near, last = sorted(times for times in least.values() if times <= 1.5)
+    assert len(near) == 7 and last <= 1.5
+    far = [least.pop(model) for model in ("MobileNet v2, float .onnx", "partial_mcunet")]
+    page = words_of("docs/partial.md")
+    assert "is within 1.5 times of the bound for eight of the ten networks of `make bench-partial`" in page
+    assert f", {near[0]:.2f} to {near[-1]:.2f} times for seven of these. It is {far[0]:.2f} and {far[1]:.2f} times" in page
+    assert max(least.values()) <= 1.5 < min(far)
+
+
+def test_the_page_about_strips_tells_the_times_of_its_rows():
+    rows = {(row["model"], row["plan"]): row for row in load_rows("partial")}
+    page = words_of("docs/partial.md")
+    before, after = rows["MobileNet v2 1.0 224, int8", "least total, at most 1 % recomputed"]["ms"]
+    assert f"runs in {before:.1f} ms as it is and in {after:.1f} ms with its least total" in page
+    below = rows["MobileNet v2, float .onnx", "in use below 1,000,000 B, nothing recomputed"]
+    assert f"that file runs in {below['ms']} ms, {below['ratio'][0]} times as long" in page
+    alone = rows["MobileNet v2, float .onnx", "the file as it is"]
+    assert f"with nothing in strips it takes {alone['ms']} ms" in page
+
+
+def words_of(page: str) -> str:
+    return " ".join((Path(__file__).parents[2] / page).read_text().split())
 
 
 def test_what_adds_up_to_the_bit_and_what_does_not():
