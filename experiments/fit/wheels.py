@@ -67,7 +67,6 @@ def row_of(model: Model, time_limit_s: float, scratch: Path) -> Row:
         seconds=round(time.perf_counter() - begin, 2),
         arena_run=_arena_run(result),
         ratio=_ratio(result),
-        process=_process(result),
         file_bytes=list(result.disk_bytes),
         kernels=_kernels(result),
     )
@@ -80,14 +79,6 @@ def _ratio(result: Fit) -> float | None:
         return round(result.process.shipped.growth.cpu_s / result.process.default.growth.cpu_s, 3)
     latency = result.measured.latency if result.measured is not None else None
     return None if latency is None else round(latency.ratio, 3)
-
-
-def _process(result: Fit) -> dict[str, int] | None:
-    """The growth of a process at its peak, by default and with the shipped file, where processes decide what ships."""
-    if result.process is None:
-        return None
-    taken = result.process
-    return {"before": taken.default.growth.peak_bytes, "after": taken.shipped.growth.peak_bytes}
 
 
 def _kernels(result: Fit) -> dict[str, dict[str, int]] | None:
@@ -127,10 +118,6 @@ def before_after(figure: str) -> Callable[[Row], str]:
     return lambda row: f"{row[figure]['before']:,} → {row[figure]['after']:,}"
 
 
-def process(row: Row) -> str | None:
-    return before_after("process")(row) if row.get("process") else None
-
-
 def measured(row: Row) -> str:
     taken = row["measured"]
     return f"{taken['runtime']} {before_after('measured')(row)}" if taken else "not measured"
@@ -164,7 +151,6 @@ EXPERIMENT = Experiment(
         ("arena bound", "{arena_bytes[bound]:,}"),
         ("proven", "{arena_bytes[proven]}"),
         ("measured", measured),
-        ("process", process),
         ("equal", equal),
         *fields("shipped"),
         ("time", "{ratio:.2f}"),

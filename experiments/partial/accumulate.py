@@ -246,7 +246,7 @@ def connected_parts(net, x):
 
 
 def connected_joined(net, x):
-    """Each strip behind the sums so far, which an identity beside its columns of the weights lets pass: so the kernel
+    """Each strip behind the sums so far, which an identity before its columns of the weights lets pass: so the kernel
     adds up in the sequence of the whole map."""
     (values,), total = weights(net, x), None
     for piece, part in _flat_strips(net, x, values):
@@ -279,7 +279,7 @@ SPELLINGS: Mapping[tuple[str, str, str], tuple[Make, Make]] = {
     ("AVERAGE_POOL_2D", "float32", "sum in sequence, DIV"): (pool, divided),
     ("MEAN", "float32", "sum in sequence, DIV"): (mean, mean_scaled),
     ("FULLY_CONNECTED", "float32", "parts, ADD"): (connected, connected_parts),
-    ("FULLY_CONNECTED", "float32", "sums so far beside each part"): (connected, connected_joined),
+    ("FULLY_CONNECTED", "float32", "sums so far before each part"): (connected, connected_joined),
 }
 
 

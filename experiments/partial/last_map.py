@@ -1,4 +1,4 @@
-"""What networks gain where the map before a global pool is added up strip by strip, and need not lie whole.
+"""Measures what networks gain where the map before a global pool is added up strip by strip and need not lie whole.
 
     python -m experiments.partial.last_map [--quick] [--only TEXT] [--work-limit CHOICES]
 
@@ -144,7 +144,7 @@ def add_up(path: Path, pool: str) -> None:
         makers |= dict.fromkeys(map(int, operator.outputs), operator)
     last = next((one for one in reversed(operators) if net.kind(one) == "AVERAGE_POOL_2D"), None)
     if last is None or net.kind(makers.get(int(last.inputs[0]))) != "CONCATENATION":
-        raise UnsupportedError(f"{pool} is no average pool, or its map is not joined")
+        raise UnsupportedError(f"{pool} is not an average pool, or its map is not joined")
     parts, joins = _leaves(net, makers, int(last.inputs[0]))
     net.main.operators = []
     behind: list[tuple[int, list[Any]]] = []

@@ -130,7 +130,9 @@ def test_the_least_peaks_in_strips_are_near_their_bounds():
     far = [least.pop(model) for model in ("MobileNet v2, float .onnx", "partial_mcunet")]
     page = words_of("docs/partial.md")
     assert "is within 1.5 times of the bound for eight of the ten networks of `make bench-partial`" in page
-    assert f", {near[0]:.2f} to {near[-1]:.2f} times for seven of these. It is {far[0]:.2f} and {far[1]:.2f} times" in page
+    assert (
+        f", {near[0]:.2f} to {near[-1]:.2f} times for seven of these. It is {far[0]:.2f} and {far[1]:.2f} times" in page
+    )
     assert max(least.values()) <= 1.5 < min(far)
 
 
