@@ -92,6 +92,7 @@ bench-partial: $(VENV)/dev.stamp  ## segments in strips: the front, measured in 
 	$(BIN)/python -m experiments.partial.peers
 	$(BIN)/python -m experiments.partial.mcunet
 	$(BIN)/python -m experiments.partial.accumulate
+	$(BIN)/python -m experiments.partial.last_map
 	$(BIN)/python -m experiments.partial.tokens
 
 bench-inductor: $(VENV)/dev.stamp  ## training steps compiled by PyTorch, without and with our order

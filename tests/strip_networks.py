@@ -23,6 +23,13 @@ class StripNet(TfliteNet):
                 self.main.tensors[made].quantization = self.main.tensors[like].quantization
         return made
 
+    def symmetric(self, tensor, like):
+        """The tensor, with the scale of another one and the zero point 0."""
+        self.main.tensors[tensor].quantization = type(self.main.tensors[like].quantization)()
+        self.main.tensors[tensor].quantization.scale = self.main.tensors[like].quantization.scale
+        self.main.tensors[tensor].quantization.zeroPoint = np.zeros(1, np.int64)
+        return tensor
+
     def start(self, height, width, channels):
         self.main.inputs.append(self.activation((1, height, width, channels)))
         return self.main.inputs[-1]

@@ -8,6 +8,7 @@ _TYPES = {
     "float16": schema.TensorType.FLOAT16,
     "float32": schema.TensorType.FLOAT32,
     "int8": schema.TensorType.INT8,
+    "int16": schema.TensorType.INT16,
     "int32": schema.TensorType.INT32,
 }
 
@@ -61,7 +62,7 @@ class TfliteNet:
             code.builtinCode, code.deprecatedBuiltinCode, code.version = (
                 number,
                 min(number, 127),
-                1 if name == "RESHAPE" else 3,
+                {"RESHAPE": 1, "DIV": 1, "SUM": 2}.get(name, 3),
             )
             self.model.operatorCodes.append(code)
             known.append(number)

@@ -93,7 +93,10 @@ def _kernels(result: Fit) -> dict[str, dict[str, int]] | None:
 
 
 def _arena_run(result: Any) -> dict[str, Any]:
-    """Our own executor in exactly the planned bytes, for float models: its high-water mark, or what it lacks."""
+    """Our own executor in exactly the planned bytes, for float models: its high-water mark, or what it lacks. Weights
+    of an .onnx file that ONNX Runtime optimised stayed in that file, which is gone."""
+    if result.graph.source.format == "onnx" and result.process is not None:
+        return {"ran": False, "why": "ONNX Runtime's own file is gone"}
     from downset.executor.arena import run_in_arena, seeded_inputs
 
     try:

@@ -2,17 +2,19 @@
 
     python -m experiments.partial.accumulate [--quick]
 
-Each row is an operator and a spelling of it that reads one pixel at a time: of `networks` random networks (sizes,
-scales, zero points and weights), for how many there is such a spelling, and how many of these give outputs equal bit
-for bit in TFLite Micro (*measured*). Head and tail are those of a map of 7 x 7 x 1280 with the operator, and with the
-spelling; the map is the network's input and lies whole in both.
+Each row is an operator and a spelling of it that reads a strip at a time: of `networks` random networks (sizes, scales,
+zero points and weights), for how many there is such a spelling, and how many of these give outputs equal bit for bit in
+TFLite Micro and in LiteRT's built-in kernels (*measured*). Head and tail are those of a map of 7 x 7 x 1280 with the
+operator, and with the spelling; the map is the network's input and lies whole in both.
 
-int8 is added in int32: a pixel is cut out (SLICE), widened (CAST) and added (ADD). TFLite Micro's SUM, CUMSUM and ADD_N
-take no int32. Then DIV divides as the pool's kernel does: DIV truncates, so half of the count is added first, with the
-sum's sign. Or QUANTIZE scales it. Its multiplier comes from two scales of 24 bits, that of MEAN has 31: the nearest
-scale is taken, and where *checked*, one by which every possible sum is rounded as MEAN rounds it, or none. Results of
-FULLY_CONNECTED, CONV_2D and BATCH_MATMUL are always rounded to int8 or int16; parts of one are added as int8. float32
-is added in the sequence of the kernel; FULLY_CONNECTED sums each part alone, so that its parts are rounded otherwise.
+int8 is added in int32: a strip of at most 255 pixels is widened to int16 (CAST), which holds its sum (SUM by a scale of
+one), and strips are added (CAST, ADD). Then DIV divides as the pool's kernel does: DIV truncates, so half of the count
+is added first, with the sum's sign. Or QUANTIZE scales it. Its multiplier comes from two scales of 24 bits, that of
+MEAN has 31: the nearest scale is taken, and where *checked*, one by which every possible sum is rounded as MEAN rounds
+it, or none. Results of FULLY_CONNECTED, CONV_2D and BATCH_MATMUL are always rounded to int8 or int16; parts of one are
+added as int8. float32 is added in the sequence of TFLite Micro's kernels: the sums so far are the first pixel of the
+next SUM, or come before the next strip in a FULLY_CONNECTED whose weights begin with an identity. LiteRT's kernels add
+up in other sequences.
 """
 
 from __future__ import annotations
@@ -20,19 +22,20 @@ from __future__ import annotations
 import math
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from downset.errors import UnsupportedError
-from downset.runtimes import tflm
+from downset.errors import DownsetError, UnsupportedError
+from downset.runtimes import litert, tflm
 from experiments.frame import Experiment, run
 from experiments.rows import Row
 
 NETWORKS = 60
 LARGE = 7, 7, 1280
+MOST_PIXELS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +72,51 @@ def add_op(net, name, inputs, output, options=None, **settings):
     return output
 
 
-def pixels(net, x) -> Iterator[int]:
-    """The pixels of a map, in rows."""
+def strips(net, x) -> Iterator[int]:
+    """The map in strips of one or two rows, of which there are at least two."""
     _, height, width, channels = net.shape(x)
-    dtype = net.dtype
-    for row in range(height):
-        for column in range(width):
-            box = net.constant([0, row, column, 0]), net.constant([1, 1, 1, channels])
-            piece = tensor(net, (1, 1, 1, channels), dtype, like=x)
-            yield add_op(net, "SLICE", (x, *box), piece, "SliceOptions")
+    step = 1 + (height > 2 and channels % 2 == 0)
+    for first in range(0, height, step):
+        stop = min(first + step, height)
+        box = net.constant([0, first, 0, 0]), net.constant([1, stop - first, width, channels])
+        piece = tensor(net, (1, stop - first, width, channels), net.dtype, like=x)
+        yield add_op(net, "SLICE", (x, *box), piece, "SliceOptions")
 
 
-def summed(net, x) -> int:
-    """The sum of all pixels: int32, or float32 in sequence."""
-    total, shape = None, (1, 1, 1, net.channels(x))
-    dtype = "int32" if net.dtype == "int8" else "float32"
-    for pixel in pixels(net, x):
-        wide = pixel
-        if dtype == "int32":
-            wide = add_op(
-                net, "CAST", (pixel,), tensor(net, shape, "int32"), "CastOptions", inDataType=9, outDataType=2
-            )
-        total = wide if total is None else add_op(net, "ADD", (total, wide), tensor(net, shape, dtype), "AddOptions")
+def summed(net, x, parts: Iterable[int]) -> int:
+    """The sum of all pixels of the parts of a map: int32, or float32 in sequence."""
+    total = None
+    for part in parts:
+        total = (more_int if net.dtype == "int8" else _more_float)(net, x, part, total)
     return total
+
+
+def more_int(net, x, part, total):
+    """int16 holds the sum of up to 255 pixels, and SUM scales it by one."""
+    shape, pixels = (1, 1, 1, net.channels(x)), int(np.prod(net.shape(part)[1:3]))
+    if pixels > MOST_PIXELS:
+        raise UnsupportedError(f"int16 holds the sum of {MOST_PIXELS} pixels, not of {pixels}")
+    wide = net.symmetric(tensor(net, net.shape(part), "int16"), x)
+    add_op(net, "CAST", (part,), wide, "CastOptions", inDataType=9, outDataType=7)
+    own = net.symmetric(tensor(net, shape, "int16"), x)
+    add_op(net, "SUM", (wide, net.constant([1, 2])), own, "ReducerOptions", keepDims=True)
+    own = add_op(net, "CAST", (own,), tensor(net, shape, "int32"), "CastOptions", inDataType=7, outDataType=2)
+    return own if total is None else add_op(net, "ADD", (total, own), tensor(net, shape, "int32"), "AddOptions")
+
+
+def _more_float(net, x, part, total):
+    """The sum so far is the first pixel of what SUM adds up, so that additions keep the sequence of the whole map."""
+    channels, (height, width) = net.channels(x), net.shape(part)[1:3]
+    if total is not None:
+        part = flat(net, part, (1, 1, height * width, channels))
+        joined = tensor(net, (1, 1, height * width + 1, channels), "float32")
+        part = add_op(net, "CONCATENATION", (total, part), joined, "ConcatenationOptions", axis=2)
+    result = tensor(net, (1, 1, 1, channels), "float32")
+    return add_op(net, "SUM", (part, net.constant([1, 2])), result, "ReducerOptions", keepDims=True)
+
+
+def flat(net, x, shape):
+    return add_op(net, "RESHAPE", (x, net.constant(shape)), tensor(net, shape, net.dtype, like=x))
 
 
 def pool(net, x):
@@ -120,9 +145,12 @@ def weights(net, x):
 
 
 def divided(net, x):
-    """The pool as a sum, divided with the kernel's rounding: halves away from zero."""
+    return quotient(net, x, summed(net, x, strips(net, x)))
+
+
+def quotient(net, x, total):
+    """The sum of a map, divided with the pool's rounding: halves away from zero."""
     shape, count = (1, 1, 1, net.channels(x)), int(np.prod(net.shape(x)[1:3]))
-    total = summed(net, x)
     if net.dtype == "float32":
         by = net.constant([float(count)], "float32")
         return add_op(net, "DIV", (total, by), tensor(net, shape, "float32"), "DivOptions")
@@ -138,7 +166,7 @@ def divided(net, x):
 
 def scaled(net, x, result):
     """The sum, scaled to the result by QUANTIZE."""
-    count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x)
+    count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x, strips(net, x))
     entry = net.main.tensors[x].quantization
     scales = type(entry)()
     scales.scale = np.asarray([np.float32(float(entry.scale[0]) / count)], np.float32)
@@ -179,7 +207,7 @@ def factor(scale: np.float32, result: np.float32, count: int) -> int:
 
 def mean_checked(net, x):
     """The sum times a factor, scaled by QUANTIZE; the factor was checked for every possible sum."""
-    count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x)
+    count, total = int(np.prod(net.shape(x)[1:3])), summed(net, x, strips(net, x))
     result, entry = net.activation((1, 1, 1, net.channels(x))), net.main.tensors[x].quantization
     by = factor(entry.scale[0], net.main.tensors[result].quantization.scale[0], count)
     if not by:
@@ -200,24 +228,45 @@ def mean_scaled(net, x):
     if net.dtype == "float32":
         by = net.constant([float(np.prod(net.shape(x)[1:3]))], "float32")
         result = tensor(net, (1, 1, 1, net.channels(x)), "float32")
-        return add_op(net, "DIV", (summed(net, x), by), result, "DivOptions")
+        return add_op(net, "DIV", (summed(net, x, strips(net, x)), by), result, "DivOptions")
     return scaled(net, x, net.activation((1, 1, 1, net.channels(x))))
 
 
 def connected_parts(net, x):
-    """Each pixel by its columns of the weights, and the parts added with ADD."""
+    """Each strip by its columns of the weights, and the parts added with ADD."""
     answer, (values,) = net.activation((1, 6)), weights(net, x)
-    whole, channels, total = net.main.tensors[values], net.channels(x), None
-    table = np.frombuffer(net.model.buffers[whole.buffer].data, net.dtype).reshape(6, -1)
-    for number, pixel in enumerate(pixels(net, x)):
-        part = np.ascontiguousarray(table[:, number * channels : (number + 1) * channels])
+    total = None
+    for piece, part in _flat_strips(net, x, values):
         own = net.tensor(part.shape, net.dtype, part, scale=0.02)
-        one = add_op(
-            net, "FULLY_CONNECTED", (pixel, own), tensor(net, (1, 6), net.dtype, like=answer), "FullyConnectedOptions"
-        )
+        one = tensor(net, (1, 6), net.dtype, like=answer)
+        add_op(net, "FULLY_CONNECTED", (piece, own), one, "FullyConnectedOptions")
         joined = tensor(net, (1, 6), net.dtype, like=answer)
         total = one if total is None else add_op(net, "ADD", (total, one), joined, "AddOptions")
     return total
+
+
+def connected_joined(net, x):
+    """Each strip behind the sums so far, which an identity before its columns of the weights lets pass: so the kernel
+    adds up in the sequence of the whole map."""
+    (values,), total = weights(net, x), None
+    for piece, part in _flat_strips(net, x, values):
+        if total is not None:
+            both = tensor(net, (1, 6 + part.shape[1]), "float32")
+            piece = add_op(net, "CONCATENATION", (total, piece), both, "ConcatenationOptions", axis=1)
+            part = np.concatenate([np.eye(6, dtype=np.float32), part], axis=1)
+        own = net.tensor(part.shape, "float32", part)
+        total = add_op(net, "FULLY_CONNECTED", (piece, own), tensor(net, (1, 6), "float32"), "FullyConnectedOptions")
+    return total
+
+
+def _flat_strips(net, x, values) -> Iterator[tuple[int, np.ndarray]]:
+    """(a strip as a row of values, its columns of the weights)."""
+    table = np.frombuffer(net.model.buffers[net.main.tensors[values].buffer].data, net.dtype).reshape(6, -1)
+    begin = 0
+    for piece in list(strips(net, x)):
+        count = int(np.prod(net.shape(piece)))
+        yield flat(net, piece, (1, count)), np.ascontiguousarray(table[:, begin : begin + count])
+        begin += count
 
 
 Make = Callable[..., int]
@@ -230,6 +279,7 @@ SPELLINGS: Mapping[tuple[str, str, str], tuple[Make, Make]] = {
     ("AVERAGE_POOL_2D", "float32", "sum in sequence, DIV"): (pool, divided),
     ("MEAN", "float32", "sum in sequence, DIV"): (mean, mean_scaled),
     ("FULLY_CONNECTED", "float32", "parts, ADD"): (connected, connected_parts),
+    ("FULLY_CONNECTED", "float32", "sums so far before each part"): (connected, connected_joined),
 }
 
 
@@ -251,16 +301,27 @@ def same(pair: list[tflm.Measurement]) -> bool:
     return all(np.array_equal(*both) for both in zip(*(one.outputs for one in pair), strict=True))
 
 
+def same_in_litert(makes: tuple[Make, Make], case: Case, dtype: str, folder: Path) -> bool:
+    """Whether both files compute the same in LiteRT, where it runs both."""
+    files = [written(make, case, dtype, folder / f"{number}.tflite") for number, make in enumerate(makes)]
+    try:
+        pair = [litert.run(file, seed=case.seed) for file in files]
+    except DownsetError:
+        return False
+    return all(np.array_equal(*both) for both in zip(*pair, strict=True))
+
+
 def rows(options: Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         for (operator, dtype, spelling), makes in SPELLINGS.items():
-            equal, spelled = 0, 0
+            equal, in_litert, spelled = 0, 0, 0
             for seed in range(5 if options.quick else NETWORKS):
                 random = np.random.default_rng(seed)
                 case = Case(int(random.integers(2, 8)), int(random.integers(2, 8)), int(random.integers(1, 9)), seed)
                 pair = compared(makes, case, dtype, Path(name))
                 spelled += bool(pair)
                 equal += bool(pair) and same(pair)
+                in_litert += bool(pair) and same_in_litert(makes, case, dtype, Path(name))
             large = (compared(makes, Case(*LARGE, seed), dtype, Path(name)) for seed in range(NETWORKS))
             whole, parts = next(pair for pair in large if pair)
             yield {
@@ -270,6 +331,7 @@ def rows(options: Namespace) -> Iterator[Row]:
                 "networks": 5 if options.quick else NETWORKS,
                 "spelled": spelled,
                 "equal": equal,
+                "equal_in_litert": in_litert,
                 "head_bytes": [whole.head_bytes, parts.head_bytes],
                 "tail_bytes": [whole.tail_bytes, parts.tail_bytes],
             }
@@ -289,6 +351,7 @@ EXPERIMENT = Experiment(
         ("networks", "{networks}"),
         ("spelled", "{spelled}"),
         ("equal to the bit", "{equal}"),
+        ("in LiteRT", "{equal_in_litert}"),
         ("head, 7 x 7 x 1280", both("head_bytes")),
         ("tail", both("tail_bytes")),
     ),

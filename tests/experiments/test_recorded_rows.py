@@ -125,23 +125,50 @@ def test_the_least_peaks_in_strips_are_near_their_bounds():
         row["arena_bytes"] / row["bound_bytes"] for row in rows if "DeepLab" in row["model"]
     )
     assert len(least) == 10
-    assert sum(times <= 1.5 for times in least.values()) == 8 and sum(times <= 1.305 for times in least.values()) == 7
-    far = {model: round(times, 2) for model, times in least.items() if times > 1.5}
-    assert far == {"MobileNet v2, float .onnx": 1.97, "partial_mcunet": 2.14}
+    *near, last = sorted(times for times in least.values() if times <= 1.5)
+    assert len(near) == 7 and last <= 1.5
+    far = [least.pop(model) for model in ("MobileNet v2, float .onnx", "partial_mcunet")]
+    page = words_of("docs/partial.md")
+    assert "is within 1.5 times of the bound for eight of the ten networks of `make bench-partial`" in page
+    assert (
+        f", {near[0]:.2f} to {near[-1]:.2f} times for seven of these. It is {far[0]:.2f} and {far[1]:.2f} times" in page
+    )
+    assert max(least.values()) <= 1.5 < min(far)
 
 
-def test_pools_add_up_to_the_bit_and_layers_do_not():
+def test_the_page_about_strips_tells_the_times_of_its_rows():
+    rows = {(row["model"], row["plan"]): row for row in load_rows("partial")}
+    page = words_of("docs/partial.md")
+    before, after = rows["MobileNet v2 1.0 224, int8", "least total, at most 1 % recomputed"]["ms"]
+    assert f"runs in {before:.1f} ms as it is and in {after:.1f} ms with its least total" in page
+    below = rows["MobileNet v2, float .onnx", "in use below 1,000,000 B, nothing recomputed"]
+    assert f"that file runs in {below['ms']} ms, {below['ratio'][0]} times as long" in page
+    alone = rows["MobileNet v2, float .onnx", "the file as it is"]
+    assert f"with nothing in strips it takes {alone['ms']} ms" in page
+
+
+def words_of(page: str) -> str:
+    return " ".join((Path(__file__).parents[2] / page).read_text().split())
+
+
+def test_what_adds_up_to_the_bit_and_what_does_not():
     """As decision 29 says."""
     rows = {(row["operator"], row["dtype"], row["spelling"]): row for row in load_rows("partial_accumulate")}
-    exact = [key for key, row in rows.items() if row["equal"] == row["spelled"] > 0]
-    assert [key[:2] for key in exact] == [
-        ("AVERAGE_POOL_2D", "int8"),
-        ("MEAN", "int8"),
-        ("AVERAGE_POOL_2D", "float32"),
-        ("MEAN", "float32"),
-    ]
+    exact = {key[:2] for key, row in rows.items() if row["equal"] == row["spelled"] > 0}
+    in_litert = {key[:2] for key, row in rows.items() if row["equal_in_litert"] == row["spelled"] > 0}
+    pools = {("AVERAGE_POOL_2D", "int8"), ("AVERAGE_POOL_2D", "float32"), ("MEAN", "float32")}
+    assert exact == pools | {("MEAN", "int8"), ("FULLY_CONNECTED", "float32")}
+    assert in_litert == pools
     assert rows["MEAN", "int8", "sum in int32, MUL, QUANTIZE, checked for every sum"]["spelled"] < 60
-    assert {key[0] for key in rows} - {key[0] for key in exact} == {"FULLY_CONNECTED"}
+
+
+def test_no_network_of_the_bench_gains_where_its_last_map_takes_nothing():
+    """As decision 29 says; and where one does, the file in all is not smaller."""
+    rows = load_rows("partial_last_map")
+    benched = [row for row in rows if row["model"].startswith(("mobilenet_v2", "vww", "swiftnet"))]
+    assert len(benched) == 4 and all(row["free_bytes"] == row["least_bytes"] for row in benched)
+    gaining = [row for row in rows if "head_bytes" in row]
+    assert gaining and all(row["equal"] and row["total_bytes"][2] > min(row["total_bytes"][:2]) for row in gaining)
 
 
 @pytest.mark.parametrize("way", ["ordered", "within"])

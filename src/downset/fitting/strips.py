@@ -304,7 +304,9 @@ def _whole_at_peak(graph: Graph, plan: PlannedGraph) -> list[str]:
     form = writable_rows(graph, row_form(graph, halos_required=False))
     if index is None or not _reads_all_rows(form, index):
         return []
-    rounded = ", and the sums of its parts would be rounded" if kind_of(peak.kind).macs in ("gemm", "matmul") else ""
+    sums = kind_of(peak.kind).macs in ("gemm", "matmul")
+    exact = order.memory.startswith("tflm") and striped.tensors[peak.outputs[0]].dtype == "float32"
+    rounded = ", and the sums of its parts would be rounded" if sums and not exact else ""
     return [f"the peak is at {peak.kind} {operator_name(peak.name)}: it needs all rows of its input at once{rounded}"]
 
 

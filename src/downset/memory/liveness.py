@@ -194,7 +194,7 @@ def order_problem(graph: Graph, memory: str | MemoryModel = "live") -> OrderProb
     taken: list[tuple[int, ...]] = []
     for step, op in enumerate(graph.ops):
         over = lagged(graph, model, storage_map, step)
-        reusable = [(index, storage_map.nbytes[index]) for index in takeover(graph, model, storage_map, op)]
+        reusable = [(index, storage_map.nbytes[index]) for index in sorted(takeover(graph, model, storage_map, op))]
         reusable += [] if over is None else [(over.read, over.nbytes)]
         candidates.append(tuple(number[index] for index, _ in reusable if index in number))
         taken.append(tuple(nbytes for index, nbytes in reusable if index in number))

@@ -286,7 +286,8 @@ def _accumulates(
 
 
 def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) -> list[int]:
-    """The storages of equal size that the operator's output may overwrite, ascending."""
+    """The storages of equal size that the operator's output may overwrite, in the sequence of its inputs: runtimes take
+    the first."""
     position = model.in_place_input.get(op.kind)
     if position is None and op.kind not in model.in_place:
         return []
@@ -314,7 +315,7 @@ def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) 
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):
             taken.append(storage)
-    return sorted(taken)
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
