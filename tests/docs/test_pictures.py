@@ -49,4 +49,5 @@ def test_the_memory_map_of_readme_is_that_of_a_fit():
     readme = (DOCS.parent / "README.md").read_text()
     (told,) = re.findall(r"!\[Memory of the model before and after: ([\d,]+) and ([\d,]+) bytes\]", readme)
     assert told == (f"{fit.measured.before:,}", f"{fit.measured.after:,}")
-    assert f" --ram {LIMIT_BYTES // 1024}KB " in re.search(r"^\$ (downset fit .*)$", readme, re.MULTILINE)[1]
+    commands = re.findall(r"^\$ (downset fit .*)$", readme, re.MULTILINE)
+    assert sum(f" --ram {LIMIT_BYTES // 1024}KB " in command for command in commands) == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import field
+from experiments.field import bench as field
 from experiments.fit.models import installed
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports resident memory so")

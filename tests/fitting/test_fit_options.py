@@ -31,6 +31,7 @@ CHOSEN = {
     "front": ("--front", None, True),
     "kernels": ("--kernels", "reference", "reference"),
     "int8": ("--int8", None, True),
+    "stream": ("--stream", "8@1", (8, 1)),
     "states": ("--states", "in-place", "in-place"),
     "on_chip": ("--on-chip", "64KB", (65536,)),
     "slower": ("--slower", "1.5x", 1.5),

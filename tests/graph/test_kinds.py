@@ -28,10 +28,12 @@ LISTS = {
     "partial/memory_form.py": "measured: what TFLite Micro keeps for an operator of each kind",
     "equivalence/meaning.py": "proofs keep a vocabulary of their own: a wrong row must not make a wrong rewrite proven",
     "equivalence/parts.py": "kind -> the identity that proves a part of it: a dispatch table",
+    "equivalence/stream_motion.py": "kind -> how its rows move with the window: a dispatch table of the proof",
     "formats/tflite/kinds.py": "reader: TFLite's names -> ONNX's",
     "formats/torch/kinds.py": "reader: PyTorch's names -> ONNX's",
     "formats/onnx/shapes.py": "the three kinds with bodies, and how each body's shapes are found",
     "formats/onnx/values.py": "computes small constants with numpy: a dispatch table",
+    "rewrites/folding.py": "evaluates sizes of which some are open: a dispatch table",
     "rewrites/concat/rules.py": "kinds that have a rule of their own in that file",
     "stages/unit_graph.py": "patterns: which kinds in a row are one unit is a choice of the search",
 }
@@ -125,9 +127,9 @@ def read_from_tflite():
 
 
 def read_from_torch():
-    """Every capitalised word in the reader's tables, but for the name of their type."""
+    """Every capitalised word in the reader's tables, but for the names of types."""
     words = constants(SOURCE / "formats/torch/kinds.py")
-    return {word for word in words if re.fullmatch(r"[A-Z]+[a-z][A-Za-z]*", word)} - {"Kind"}
+    return {word for word in words if re.fullmatch(r"[A-Z]+[a-z][A-Za-z]*", word)} - {"Kind", "TorchSetting"}
 
 
 def read_from_onnx():

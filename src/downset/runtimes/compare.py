@@ -115,17 +115,22 @@ def compare(  # noqa: PLR0913 - users know its keywords
     if apart:
         return Comparison(False, None, "", f"{apart}; nothing was run", runs=0)
     chosen = runtime or ("tflm" if in_place else next(iter(able), None))
-    comparison = _compared((first, second), chosen, source, 0 if in_place else time_limit_s, trust=trust)
+    comparison = _compared((first, second), chosen, source, None if in_place else time_limit_s, trust=trust)
     if runtime is None and not shapes:
         comparison = with_offsets(first, second, comparison, source)
     return replace(comparison, assumed=sizes.note)
 
 
 def _compared(
-    files: tuple[Named, Named], runtime: RuntimeName | None, source: FeedSource, time_limit_s: float, *, trust: bool
+    files: tuple[Named, Named],
+    runtime: RuntimeName | None,
+    source: FeedSource,
+    time_limit_s: float | None,
+    *,
+    trust: bool,
 ) -> Comparison:
     """`compare` of files that take the same inputs. `runtime`: None for a format of which nothing is run.
-    `time_limit_s`: 0 where no further runs are to be made."""
+    `time_limit_s`: None where no further runs are to be made."""
     first, second = files
     suffix = Path(first).suffix.lower()
     proof = prove_same(first, second, shapes=source.shapes)
@@ -139,7 +144,7 @@ def _compared(
         comparison = compare_outputs(first, second, runtime=runtime, source=source, opened=opened, proof=proof)
     except (UnsupportedError, LimitReached) as error:
         return replace(not_compared(error.message), proof=proof)
-    if not proof.proven and suffix != ".pt2" and time_limit_s:
+    if not proof.proven and suffix != ".pt2" and time_limit_s is not None:
         return _reached(first, second, comparison, source, time_limit_s)
     return comparison
 
