@@ -4,7 +4,7 @@
 
 Bytes, seconds and calls are measured in the runtime; MACs and bytes of states follow from the file. In ONNX Runtime
 bytes are those that the arena holds, with as many as a run needs for the fitted window and for the stream, and the
-growth of a process stands beside them: of the window by default, and of the stream by the settings that ship. Times
+growth of a process stands next to them: of the window by default, and of the stream by the settings that ship. Times
 compare the same two. A model of which no stream is written says why. Models come from installed packages and from a
 wheel that is downloaded; rows of absent ones are printed as recorded.
 """

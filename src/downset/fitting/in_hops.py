@@ -30,7 +30,7 @@ from downset.rewrites.tflite_form import tflite_form
 from downset.runtimes.compare import compare
 from downset.text import format_bytes, printable, shortened
 
-__all__ = ["InHops", "chosen_rows", "in_hops", "window_options", "with_stream"]
+__all__ = ["InHops", "chosen_rows", "in_hops", "least_to_beat", "window_options", "with_stream"]
 
 _CLEARLY = 0.8
 """An axis of which a call computes at most this share of the multiply-adds that one of another axis does is the one
@@ -197,8 +197,8 @@ def window_options(job: Job, asked: InHops) -> FitOptions:
 
 def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted: Fit | None) -> Fit:
     """The result with what the stream takes beside its window: the figures before are the window's. `fitted`: the
-    window's own fit. Raises UnsupportedError where the stream takes no less than that, and InvalidPlan where one of its
-    hops differs from the window."""
+    window's own fit. Raises UnsupportedError where the stream takes no less than the window (`least_to_beat`), and
+    InvalidPlan where one of its hops differs from it."""
     rows, window = asked.rows, asked.window
     job.listener.progress("holding hops against windows")
     record = record_of(chosen.path)
@@ -214,17 +214,17 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
     before = window.file.measured_bytes() or window.before.arena_bytes
     after = chosen.measured_bytes() or chosen.arena_bytes
     fitted_bytes = None if fitted is None else fitted.arena.after if fitted.measured is None else fitted.measured.after
-    least = before if fitted_bytes is None else min(before, fitted_bytes)
+    window_s, latency = _times(job, asked, chosen)
+    least = least_to_beat(before, fitted_bytes, latency)
     if after >= least:
-        why, how = _broken(rows), " if fitted itself" if least < before else ""
-        told = (
-            f"the stream takes {format_bytes(after)} B, and its window{how} {format_bytes(least)} B: nothing is written"
-        )
-        because = f" ({why})" if why else ""
+        why, how = _broken(rows), ", fitted," if least < before else ""
+        sizes = f"the stream takes {format_bytes(after)} B, and its window{how} {format_bytes(least)} B"
+        told, because = f"{sizes}: nothing is written", f" ({why})" if why else ""
         if job.target.offsets and record.form != "in_place":
             raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
         raise UnsupportedError(told, because)
-    window_s, latency = _times(job, asked, chosen)
+    if fitted_bytes is not None and after >= fitted_bytes:
+        job.notes.add(f"the window fitted by itself takes {format_bytes(fitted_bytes)} B, which is less, and more time")
     figures = StreamFit(
         record=record,
         window_bytes=before,
@@ -241,6 +241,13 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
         comparison=comparison,
     )
     return replace(_before_as_window(job, window, result), stream=figures, notes=tuple(job.notes))
+
+
+def least_to_beat(before: int, fitted_bytes: int | None, latency: Latency | None) -> int:
+    """The bytes below which a stream is written: those of its window as it is, and of its fitted window unless a call
+    takes less time than a run of the window, beyond chance."""
+    faster = latency is not None and latency.ratio_high < 1
+    return before if fitted_bytes is None or faster else min(before, fitted_bytes)
 
 
 def _before_as_window(job: Job, window: Original, result: Fit) -> Fit:

@@ -105,7 +105,7 @@ def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Pa
 
 
 def _other(job: Job, chosen: Candidate) -> OtherProcessor | None:
-    """What a program does on other processors. The model of a stream takes windows, and stands in for nothing."""
+    """The way of a program on other processors. The model of a stream takes windows: it cannot stand in for it."""
     if chosen.bound is None:
         return None
     return OtherProcessor(chosen.bound, None if job.options.stream is not None else job.options.model)
