@@ -6,7 +6,20 @@ from pathlib import PurePath
 from typing import Any
 
 from downset.messages import Message, Setting
-from downset.reports.document import JSON_ONLY, Column, Document, Facts, Part, Section, Table, Value, Verdict, named
+from downset.reports.document import (
+    JSON_ONLY,
+    ChartGroup,
+    Column,
+    Document,
+    Facts,
+    Part,
+    Picture,
+    Section,
+    Table,
+    Value,
+    Verdict,
+    named,
+)
 from downset.reports.fit_sentences import ratio_text
 from downset.results.fit import Fit
 from downset.results.stream_fit import HopOffers, StreamFit
@@ -58,7 +71,14 @@ def stream_parts(stream: StreamFit) -> list[Part]:
     """The table of states, and what the caller must know."""
     nbytes = format_bytes(sum(one.nbytes for one in stream.kept))
     caption = f"kept from call to call: {nbytes} B, rows of the window's tensors"
-    return [Table(_KEPT, stream.kept, caption, key="stream.states"), Facts(tuple(_facts(stream)))]
+    table = Table(_KEPT, stream.kept, caption, key="stream.states")
+    return [table, *([Picture(lambda: _picture(stream))] if stream.kept else []), Facts(tuple(_facts(stream)))]
+
+
+def _picture(stream: StreamFit) -> ChartGroup:
+    from downset.reports.page.stream_figure import stream_figure
+
+    return stream_figure(stream)
 
 
 def _facts(stream: StreamFit) -> list[str]:
