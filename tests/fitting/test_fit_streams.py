@@ -59,6 +59,7 @@ def test_the_stream_that_ships_computes_each_window_with_less(hop, tmp_path):
     made = result.stream
     assert made is not None and made.comparison.equal and made.comparison.proven
     assert made.stream_bytes < made.window_bytes
+    assert (result.measured.before_s, result.measured.latency) == (made.window_s, made.latency)
     assert made.macs < 0.4 * made.window_macs
     assert prove(window, stream).proven
     first = record_of(stream).first_exact

@@ -240,7 +240,10 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
         breaks=tuple(breaks_of(rows)),
         comparison=comparison,
     )
-    return replace(_before_as_window(job, window, result), stream=figures, notes=tuple(job.notes))
+    result = _before_as_window(job, window, result)
+    if result.measured is not None and result.measured.latency is not None and latency is not None:
+        result = replace(result, measured=replace(result.measured, before_s=window_s, latency=latency))
+    return replace(result, stream=figures, notes=tuple(job.notes))
 
 
 def least_to_beat(before: int, fitted_bytes: int | None, latency: Latency | None) -> int:

@@ -39,7 +39,10 @@ def with_states_in_place(job: Job) -> tuple[Path, list[str]]:
     export_tflite(path, graph, range(len(graph.ops)), offsets=arena.tensor_offsets)
     nbytes = sum(graph.tensors[state.read].nbytes for state in graph.states)
     moved = f"{counted(len(form.moved), 'state')} in place ({format_bytes(nbytes)} B): for TFLite Micro only"
-    caller = "the caller initialises them, also after a reset, and sets the other inputs alone (a header of the file says how)"
+    caller = (
+        "the caller initialises them, also after a reset, and sets the other inputs alone (a header of the file says "
+        "how)"
+    )
     return path, [f"{moved}; {caller}", *stay]
 
 
