@@ -2,8 +2,11 @@
 
     python -m experiments.stream.windows [--quick] [--only TEXT]
 
-Bytes, seconds and calls are measured in the runtime; MACs and bytes of states follow from the file. A model of which
-no stream is written says why. Models come from installed packages; rows of absent ones are printed as recorded.
+Bytes, seconds and calls are measured in the runtime; MACs and bytes of states follow from the file. In ONNX Runtime
+bytes are those that the arena holds, with as many as a run needs for the fitted window and for the stream, and the
+growth of a process stands next to them: of the window by default, and of the stream by the settings that ship. Times
+compare the same two. A model of which no stream is written says why. Models come from installed packages and from a
+wheel that is downloaded; rows of absent ones are printed as recorded.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from downset import DownsetError, fit
 from experiments.fit.models import Model, downloaded, installed
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+
+WHEELS = ("openwakeword==0.4.0",)
+"""Its own dependencies conflict with others, so that it is not installed."""
 
 
 class Case(NamedTuple):
@@ -64,7 +70,10 @@ def row_of(model: Model, case: Case, scratch: Path) -> Row:
         **row,
         "window": stream.record.window,
         "window_bytes": stream.window_bytes,
+        "fitted_bytes": stream.fitted_bytes,
         "stream_bytes": stream.stream_bytes,
+        "window_process_bytes": stream.growths and stream.growths[0],
+        "process_bytes": stream.growths and stream.growths[1],
         "window_macs": stream.window_macs,
         "macs": stream.macs,
         "state_bytes": stream.kept_bytes,
@@ -80,12 +89,25 @@ def row_of(model: Model, case: Case, scratch: Path) -> Row:
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    models = [*installed(), *([] if options.quick else downloaded(fetch=True))]
+    models = [*installed(), *([] if options.quick else downloaded(WHEELS, fetch=True))]
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES[: 2 if options.quick else None]:
             model = next((one for one in models if one.path.name == case.model), None)
             if model is not None and options.only in f"{model.label} {case.target} {case.hop[0]}":
                 yield row_of(model, case, Path(folder))
+
+
+def _bytes(row: Row) -> str | None:
+    if "error" in row:
+        return None
+    fitted = row.get("fitted_bytes")
+    return f"{row['window_bytes']:,} → {'?' if fitted is None else format(fitted, ',')} → {row['stream_bytes']:,}"
+
+
+def _process(row: Row) -> str | None:
+    if not row.get("process_bytes"):
+        return None
+    return f"{row['window_process_bytes'] / 1e6:.1f} → {row['process_bytes'] / 1e6:.1f}"
 
 
 def outcome(row: Row) -> str:
@@ -100,7 +122,8 @@ EXPERIMENT = Experiment(
     rows,
     (
         *fields("model", "hop", "target", "states"),
-        ("bytes, window → stream", "{window_bytes:,} → {stream_bytes:,}"),
+        ("bytes: window, fitted, stream", _bytes),
+        ("process, MB", _process),
         ("MMACs", lambda row: f"{row['window_macs'] / 1e6:.2f} → {row['macs'] / 1e6:.2f}" if "macs" in row else None),
         ("state bytes", "{state_bytes:,}"),
         ("less time", "{less_time:.1f}x"),

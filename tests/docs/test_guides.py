@@ -2,15 +2,19 @@
 
 import re
 import shutil
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from downset.formats.stream_files import write_stream
 from downset.partial.stream_rows import moving_input, stream_rows
 from downset.partial.streams import stream_of
+from downset.results.sessions import DEFAULT, SessionTaken
+from downset.runtimes.ort_script import Inputs, session_program
 from tests.extras_alone import missing_beside, run_alone
 from tests.models import branchy_model, installed_model
 from tests.partial.test_stream_rows import chain
@@ -167,12 +171,24 @@ def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
 
 def test_the_python_loop_of_a_model_that_listens(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "stream", raising=False)
     graph = chain(tmp_path / "window.onnx")
     made = stream_of(stream_rows(moving_input(graph, graph.inputs[0], 2), 2), "states")
     write_stream(tmp_path / "stream.onnx", made.graph, made.record)
+    inputs = {
+        value.name: (value.shape, value.dtype) for value in map(made.graph.tensors.__getitem__, made.graph.inputs)
+    }
+    taken = SessionTaken("original", DEFAULT, 1, 1)
+    path = tmp_path / "stream.py"
+    path.write_text(
+        session_program("stream.onnx", taken, Inputs(inputs, stream=made.record), program=path, version="1")
+    )
     rows = np.random.default_rng(0).standard_normal((1, 2, 24, 4)).astype(np.float32)
     (program,) = re.findall(r"```python\n(.*?)```", (GUIDES / "listening.md").read_text(), re.DOTALL)
     values = {"hops": [np.ascontiguousarray(rows[:, :, 2 * hop : 2 * hop + 2]) for hop in range(12)]}
     exec(program, values)
-    (expected,) = values["ort"].InferenceSession("window.onnx").run(None, {"x": np.ascontiguousarray(rows[:, :, 8:])})
-    assert np.allclose(values["values"]["out"], expected, rtol=1e-5, atol=1e-5)
+    assert values["stream"].calls == 0
+    window = onnxruntime.InferenceSession("window.onnx", providers=["CPUExecutionProvider"])
+    (expected,) = window.run(None, {"x": np.ascontiguousarray(rows[:, :, 8:])})
+    assert np.allclose(values["outputs"]["out"], expected, rtol=1e-5, atol=1e-5)

@@ -8,7 +8,9 @@ import pytest
 from downset import fit
 from downset.equivalence.prove import prove
 from downset.errors import DownsetError, UnsupportedError, UsageError
+from downset.fitting.in_hops import least_to_beat
 from downset.formats.stream_records import record_of
+from downset.results.sessions import Latency
 from tests.command import completed, output_of
 from tests.tflite_net import TfliteNet
 
@@ -57,6 +59,7 @@ def test_the_stream_that_ships_computes_each_window_with_less(hop, tmp_path):
     made = result.stream
     assert made is not None and made.comparison.equal and made.comparison.proven
     assert made.stream_bytes < made.window_bytes
+    assert (result.measured.before_s, result.measured.latency) == (made.window_s, made.latency)
     assert made.macs < 0.4 * made.window_macs
     assert prove(window, stream).proven
     first = record_of(stream).first_exact
@@ -75,6 +78,16 @@ def test_a_stream_that_takes_more_than_its_window_is_not_written(tmp_path):
     with pytest.raises(UnsupportedError, match="nothing is written; states='in-place' may take less"):
         fit(window, output=stream, stream=3, time_limit_s=1)
     assert not stream.exists()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least"), [(0.3, 0.4, 900), (0.9, 1.1, 500), (1.2, 1.3, 500), (None, None, 500)]
+)
+def test_a_stream_is_held_against_the_fitted_window_unless_it_is_faster(low, high, least):
+    latency = None if low is None else Latency(1.0, 9, (low + high) / 2, low, high, 1.0)
+    assert least_to_beat(900, 500, latency) == least
+    assert least_to_beat(900, None, latency) == 900
+    assert least_to_beat(400, 500, latency) == 400
 
 
 def test_json_and_the_list_of_hops_say_what_a_call_takes(tmp_path):

@@ -14,7 +14,7 @@ from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, smallest
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER_MAPPED, SLOWER
 from downset.results.processes import ProcessGrowth
-from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED
+from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, ONE_REGION, TRIMMED
 
 ORIGINAL_BYTES = 100
 
@@ -114,11 +114,37 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, 
     monkeypatch.setattr(processes, "compare", compared)
     monkeypatch.setattr(processes, "_with_arena", lambda job, file: file)
     monkeypatch.setattr(processes, "_taken", lambda file, tried: tried)
+    monkeypatch.setattr(Race, "narrowed", lambda race, best: best)
     monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
     candidates = SimpleNamespace(original=bench.default.file)
     choice = processes._chosen(bench.job, candidates, bench.race())
     assert len(asked) == 2 and choice.file.name == asked[1] != asked[0]
     assert any("its sizes stay open" in str(note) for note in bench.job.notes)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_arena_that_holds_less_ships_unless_its_process_takes_more(seed, tmp_path, monkeypatch):
+    bench = Bench(seed, tmp_path, monkeypatch)
+    best = replace(bench.attempt("file", bench.file("f", 100), MAPPED[0]), readings=(ProcessGrowth(1, 1, 1, 1, 1.0),))
+    best = replace(best, file=replace(best.file, measured={"held_bytes": 1 << 20}))
+    name = ONE_REGION[MAPPED[0].name].name
+    usual = ProcessGrowth(1_000_000, 500_000, 1, 1, 1.0)
+    peak, anonymous, cpu_s = (float(bench.random.choice([0.9, 0.995, 1.0, 1.005, 1.02, 1.1])) for _ in range(3))
+    own = ProcessGrowth(int(1_000_000 * peak), int(500_000 * anonymous), 1, 1, cpu_s)
+    bench.true |= {(best.file.path, MAPPED[0].name): usual, (best.file.path, name): own}
+    taken = SimpleNamespace(nbytes={"held_bytes": 5_000})
+    sessions = SimpleNamespace(narrow=lambda path, settings, **_: (settings.with_region(4_864), taken))
+    bench.job.target = SimpleNamespace(sessions=sessions)
+    race = Race(bench.job, bench.default, 0.01)
+    shipped = race.narrowed(best)
+    peaks, parts = (usual.peak_bytes, own.peak_bytes), (usual.peak_anonymous_bytes, own.peak_anonymous_bytes)
+    low = min(peaks)
+    first = peaks[1] <= 1.01 * low and (peaks[0] > 1.01 * low or parts[1] <= min(parts) + 0.01 * low)
+    rival = peaks[0] <= 1.01 * low and (peaks[1] > 1.01 * low or parts[0] <= min(parts) + 0.01 * low)
+    expected = first and (not rival or cpu_s <= 1.05 * min(1.0, cpu_s))
+    assert (shipped.file.settings.region_bytes == 4_864) == expected
+    assert shipped.file.measured["held_bytes"] == (5_000 if expected else 1 << 20)
+    assert (shipped in race.measured) == expected
 
 
 def kind_of(file):

@@ -17,7 +17,7 @@ from pathlib import Path
 from downset.errors import DownsetError
 from downset.fitting.candidates import Original
 from downset.fitting.choosing import candidates_of
-from downset.fitting.in_hops import InHops, in_hops, with_stream
+from downset.fitting.in_hops import InHops, in_hops, window_options, with_stream
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, StatesName, check_options
 from downset.fitting.measuring import measure_all
 from downset.fitting.planning import list_candidates, plan
@@ -29,6 +29,7 @@ from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
 from downset.formats.writing import WRITERS
+from downset.messages import Message
 from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
@@ -185,6 +186,15 @@ def _check_states(states: States) -> None:
         check_state(file, state)
 
 
+def _fitted_window(job: Job, asked: InHops) -> Fit | None:
+    """The window's own fit; None, with a note, where it fails."""
+    try:
+        return fit_model(window_options(job, asked), Listener())
+    except DownsetError as error:
+        job.notes.add(Message("the window itself was not fitted: ", error.message))
+        return None
+
+
 def _fitted(job: Job, original: Original, states: States, asked: InHops | None) -> Fit:
     planned = plan(job, original.graph)
     race = race_of(job, original.file)
@@ -199,6 +209,8 @@ def _fitted(job: Job, original: Original, states: States, asked: InHops | None) 
     result = complete(job, planned, candidates, choice, result)
     result = check_process(job, check_ram(result, job.planned_limit, candidates.strips))
     result = with_traffic(job, planned, result)
-    result = result if asked is None else with_stream(job, asked, choice.file, result)
+    if asked is not None:
+        job.listener.progress("fitting the window")
+        result = with_stream(job, asked, choice.file, result, _fitted_window(job, asked))
     _check_states(states)
     return ship(job, choice.file, result)

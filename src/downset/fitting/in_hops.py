@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original
-from downset.fitting.job import Job
+from downset.fitting.job import FitOptions, Job
 from downset.fitting.preparing import measure_original, read
+from downset.fitting.trials import disk_bytes
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import load
 from downset.formats.stream_files import carry_certificate, write_stream
 from downset.formats.stream_records import record_of
 from downset.graph.core import Graph, Tensor
+from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.models import memory_model, without_overlaps
 from downset.messages import Message, Setting
 from downset.partial.stream_rows import StreamRows, moving_input, stream_rows
 from downset.partial.streams import check_streamable, stream_of
 from downset.results.fit import Fit
-from downset.results.sessions import Latency
+from downset.results.sessions import Latency, SessionTaken
 from downset.results.stream_fit import Broken, KeptState, StreamFit
 from downset.results.streams import Hop, StreamRecord
 from downset.rewrites.tflite_form import tflite_form
 from downset.runtimes.compare import compare
 from downset.text import format_bytes, printable, shortened
 
-__all__ = ["InHops", "chosen_rows", "in_hops", "with_stream"]
+__all__ = ["InHops", "chosen_rows", "in_hops", "least_to_beat", "window_options", "with_stream"]
 
 _CLEARLY = 0.8
 """An axis of which a call computes at most this share of the multiply-adds that one of another axis does is the one
 that moves."""
 _GAINS = 0.95
 """A stream is worth writing where a call computes at most this share of the window's multiply-adds."""
+_WINDOW_S, _WINDOW_SHARE = 2.0, 0.2
+"""Seconds of the searches of the window's own fit: the smaller of this, and this share of the time limit."""
+_ANY_ARENA = 1 << 40
+"""A limit that no arena reaches: with one, the arena decides and no process is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +176,29 @@ def breaks_of(rows: StreamRows) -> list[Broken]:
     ]
 
 
-def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit) -> Fit:
-    """The result with what the stream takes beside its window. Raises UnsupportedError where it takes no less, and
-    InvalidPlan where one of its hops differs from the window."""
+def window_options(job: Job, asked: InHops) -> FitOptions:
+    """The options of the window's own fit, with which its stream is compared: a short one, in which nothing is
+    written."""
+    limit_s = job.options.time_limit_s
+    return replace(
+        job.options,
+        shapes=asked.shapes,
+        stream=None,
+        output=None,
+        session=None,
+        states="variables",
+        ram_bytes=None,
+        arena_bytes=None if job.target.sessions is None else _ANY_ARENA,
+        front=False,
+        on_chip=(),
+        time_limit_s=limit_s if limit_s == math.inf else min(_WINDOW_S, _WINDOW_SHARE * limit_s),
+    )
+
+
+def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted: Fit | None) -> Fit:
+    """The result with what the stream takes beside its window: the figures before are the window's. `fitted`: the
+    window's own fit. Raises UnsupportedError where the stream takes no less than the window (`least_to_beat`), and
+    InvalidPlan where one of its hops differs from it."""
     rows, window = asked.rows, asked.window
     job.listener.progress("holding hops against windows")
     record = record_of(chosen.path)
@@ -185,17 +213,22 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit) -> Fit:
         )
     before = window.file.measured_bytes() or window.before.arena_bytes
     after = chosen.measured_bytes() or chosen.arena_bytes
-    if after >= before:
-        why = _broken(rows)
-        told = f"the stream takes {format_bytes(after)} B, and its window {format_bytes(before)} B: nothing is written"
-        because = f" ({why})" if why else ""
+    fitted_bytes = None if fitted is None else fitted.arena.after if fitted.measured is None else fitted.measured.after
+    window_s, latency = _times(job, asked, chosen)
+    least = least_to_beat(before, fitted_bytes, latency)
+    if after >= least:
+        why, how = _broken(rows), ", fitted," if least < before else ""
+        sizes = f"the stream takes {format_bytes(after)} B, and its window{how} {format_bytes(least)} B"
+        told, because = f"{sizes}: nothing is written", f" ({why})" if why else ""
         if job.target.offsets and record.form != "in_place":
             raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
         raise UnsupportedError(told, because)
-    window_s, latency = _times(job, asked, chosen)
+    if fitted_bytes is not None and after >= fitted_bytes:
+        job.notes.add(f"the window fitted by itself takes {format_bytes(fitted_bytes)} B, which is less, and more time")
     figures = StreamFit(
         record=record,
         window_bytes=before,
+        fitted_bytes=fitted_bytes,
         stream_bytes=after,
         window_macs=rows.window_macs,
         macs=rows.macs,
@@ -203,10 +236,47 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit) -> Fit:
         kept=tuple(_kept_states(rows, record)),
         window_s=window_s,
         latency=latency,
+        growths=_growths(job, asked, chosen),
         breaks=tuple(breaks_of(rows)),
         comparison=comparison,
     )
-    return replace(result, stream=figures)
+    result = _before_as_window(job, window, result)
+    if result.measured is not None and result.measured.latency is not None and latency is not None:
+        result = replace(result, measured=replace(result.measured, before_s=window_s, latency=latency))
+    return replace(result, stream=figures, notes=tuple(job.notes))
+
+
+def least_to_beat(before: int, fitted_bytes: int | None, latency: Latency | None) -> int:
+    """The bytes below which a stream is written: those of its window as it is, and of its fitted window unless a call
+    takes less time than a run of the window, beyond chance."""
+    faster = latency is not None and latency.ratio_high < 1
+    return before if fitted_bytes is None or faster else min(before, fitted_bytes)
+
+
+def _before_as_window(job: Job, window: Original, result: Fit) -> Fit:
+    """The result whose figures before are those of the window, in place of those of the stream that was fitted."""
+    problem = order_problem(window.graph, without_overlaps(memory_model(job.target.memory)))
+    peak_before, measured, taken = (
+        peak_bytes(problem, range(len(window.graph.ops))),
+        result.measured,
+        window.file.measured,
+    )
+    if measured is not None and taken is not None:
+        rows = measured.rows
+        if rows and window.file.settings is not None:
+            rows = (SessionTaken("window", window.file.settings, taken["in_use_bytes"], taken["held_bytes"]), *rows)
+        kernels = (taken.get("kernel_bytes", 0), measured.kernel_bytes[1])
+        details = {"window": taken, **measured.details}
+        measured = replace(measured, before=taken["total_bytes"], details=details, kernel_bytes=kernels, rows=rows)
+    if result.ships_plan:  # else these are the arena and the network of what ships
+        result = replace(result, before=window.before, original=window.graph)
+    return replace(
+        result,
+        measured=measured,
+        peak=replace(result.peak, before=peak_before),
+        arena=replace(result.arena, before=window.before.arena_bytes),
+        disk_bytes=(disk_bytes(Path(job.stated.model)), result.disk_bytes[1]),
+    )
 
 
 def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
@@ -220,12 +290,31 @@ def _kept_states(rows: StreamRows, record: StreamRecord) -> Iterator[KeptState]:
 
 def _times(job: Job, asked: InHops, chosen: Candidate) -> tuple[float | None, Latency | None]:
     """(seconds of a run of the window, the latency of a call with its ratio to that), where the runtime is timed."""
-    window = asked.window.file
-    if job.target.time is None or window.measured is None:
+    window, target, seed = asked.window.file, job.target, job.options.seed
+    if window.measured is None or not target.times:
         return None, None
     try:
-        first, second = job.target.time([window.path, chosen.path], seed=job.options.seed)
+        if target.sessions is not None:
+            pairs = [(window.path, window.settings), (chosen.path, chosen.settings)]
+            first, second = target.sessions.time(pairs, shapes=asked.shapes, seed=seed)
+        else:
+            assert target.time is not None
+            first, second = target.time([window.path, chosen.path], seed=seed)
     except DownsetError as error:
         job.notes.add(Message("the window was not timed: ", error.message))
         return None, None
     return first.usual_s, second
+
+
+def _growths(job: Job, asked: InHops, chosen: Candidate) -> tuple[int, int] | None:
+    """The growth of a process for the window by default and for the stream as it ships, where sessions have one."""
+    window, sessions, seed = asked.window.file, job.target.sessions, job.options.seed
+    if sessions is None or window.measured is None:
+        return None
+    try:
+        (first,) = sessions.processes([(window.path, window.settings)], shapes=asked.shapes, seed=seed)
+        (second,) = sessions.processes([(chosen.path, chosen.settings)], shapes=None, seed=seed)
+    except DownsetError as error:
+        job.notes.add(Message("processes of window and stream were not measured: ", error.message))
+        return None
+    return None if first is None or second is None else (first, second)

@@ -69,6 +69,11 @@ class Attempt:
         return self.growth.peak_bytes
 
     @property
+    def held_bytes(self) -> float:
+        """The bytes that its arena was seen to hold; infinite where that was not measured."""
+        return math.inf if self.file.measured is None else self.file.measured["held_bytes"]
+
+    @property
     def disk_bytes(self) -> int:
         """The bytes of what is written where this ships."""
         return mapped_bytes(self.file.path) if self.file.mapped else stored_bytes(self.file.path)
@@ -162,19 +167,34 @@ class Race:
         """The same form with an arena that takes regions of the size asked for, and with one that first takes a region
         in which a run fits."""
         assert one.form is not None
-        sessions, options = self._job.target.sessions, self._job.options
+        return [replace(one, file=one.form.opened(one.form.settings[1]), readings=()), *self._one_region(one)]
+
+    def _one_region(self, one: Attempt) -> list[Attempt]:
+        """The same file with an arena that first takes a region in which a run fits; nothing where it takes regions in
+        another way."""
+        sessions, options, settings = self._job.target.sessions, self._job.options, one.file.settings
+        assert settings is not None
+        usual = ONE_REGION.get(settings.name)
+        if usual is None:
+            return []
         assert sessions is not None
-        doubling, exact = one.form.settings
-        attempts = [replace(one, file=one.form.opened(exact), readings=())]
-        usual = ONE_REGION[doubling.name]
         try:
-            settings, taken = sessions.narrow(one.file.path, usual, shapes=options.shapes, seed=options.seed)
+            narrow, taken = sessions.narrow(one.file.path, usual, shapes=options.shapes, seed=options.seed)
         except DownsetError as error:
             self._job.notes.add(Message("the arena was not narrowed: ", error.message))
-            return attempts
-        if settings != usual:
-            attempts.append(replace(one, file=replace(one.form.opened(settings), measured=taken.nbytes), readings=()))
-        return attempts
+            return []
+        file = replace(one.file, settings=narrow, measured=taken.nbytes)
+        return [] if narrow == usual else [replace(one, file=file, readings=())]
+
+    def narrowed(self, best: Attempt) -> Attempt:
+        """The file with an arena that holds no more than a run needs, where its process takes about as little: pages of
+        the arena that no run touched do not count for a process, and the arena holds them nevertheless."""
+        tried = self._one_region(best)
+        again = self._measure([replace(best, readings=()), *tried], _MORE_ROUNDS + 1) if tried else []
+        if not all(one.readings for one in again) or not again or _least(again).file.settings == best.file.settings:
+            return best
+        self.measured.append(again[1])
+        return again[1]
 
     def timed(self) -> list[Attempt]:
         """The original by default and those of the others that keep to the limits: until a file and the original set by
@@ -268,14 +288,15 @@ def _packing(one: Attempt) -> str:
 
 def _least(tried: Sequence[Attempt]) -> Attempt:
     """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
-    those that have about as few, the fastest."""
+    those that have about as few, the fastest; of those that are about as fast, the one with the fewest bytes on disk,
+    and of equal ones that whose arena holds least."""
     lowest = min(one.growth.peak_bytes for one in tried)
     near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + _ALIKE)]
     fewest = min(one.growth.peak_anonymous_bytes for one in near)
     alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + _ALIKE * lowest]
     quickest = min(one.growth.cpu_s for one in alike)
     quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
-    return min(quick, key=lambda one: (one.disk_bytes, one.growth.peak_bytes))
+    return min(quick, key=lambda one: (one.disk_bytes, one.held_bytes, one.growth.peak_bytes))
 
 
 def _ratio(one: Attempt, default: Attempt) -> float:

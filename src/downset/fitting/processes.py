@@ -22,7 +22,7 @@ from downset.fitting.proving import at_other_sizes, compare
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
-from downset.messages import Message
+from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessFit
 from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
@@ -139,11 +139,12 @@ def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
         except DownsetError as error:  # the original is not compared
             job.notes.add(Message(f"not the {best.file.label} file: ", error.message))
             race.refuse(best)
+    best = race.narrowed(best)
     rows = {(one.file.name, one.file.settings.name): one.row() for one in [*race.measured, *timed] if one.file.settings}
     by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.peak_bytes)
     process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, race.larger)
     file = _with_arena(job, best.file)
-    job.notes.add(race.note, *_notes(best, race.measured))
+    job.notes.add(race.note, *_notes(job, best, race.measured))
     shown = (_taken(candidates.original, timed[0]), _taken(file, best))
     return FileChoice(file, outputs, shown, (), process)
 
@@ -177,15 +178,17 @@ def _taken(file: Candidate, tried: Attempt) -> SessionTaken:
     return SessionTaken(file.name, file.settings, measured["in_use_bytes"], measured["held_bytes"], peak)
 
 
-def _notes(best: Attempt, measured: Sequence[Attempt]) -> list[str]:
+def _notes(job: Job, best: Attempt, measured: Sequence[Attempt]) -> list[str | Message]:
     if best.is_original and any(not one.is_original for one in measured):
         return [
             f"no other file is written: its process grows by no less than {LEAST_GAIN:.0%} under that of the original "
             "with its settings"
         ]
     if best.form is not None and best.form.bound is not None:
-        return [
+        bound = (
             "the file is for this kind of processor and this version of ONNX Runtime; elsewhere the program that opens "
-            "it says so, and opens what runs everywhere"
-        ]
+        )
+        if job.options.stream is None:
+            return [f"{bound}it says so, and opens what runs everywhere"]
+        return [Message(f"{bound}it ends and says so; ", Setting("one_file", True), " writes a file for all of them")]
     return []

@@ -14,6 +14,7 @@ from downset.formats.onnx.data_files import bring_weights
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.mapped import write_mapped
 from downset.formats.onnx.metadata import add_metadata, write_metadata
+from downset.formats.stream_records import record_of
 from downset.formats.writing import WRITERS
 from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
@@ -85,7 +86,7 @@ def _program(job: Job, chosen: Candidate, result: Fit) -> str:
             result.session,
             program=session,
             version=__version__,
-            other=None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model),
+            other=_other(job, chosen),
             planned=() if job.ranges is None else job.ranges.planned(),
         )
     return program_code(job, chosen, result, (output, session))
@@ -98,6 +99,13 @@ def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Pa
     taken = result.taken or taken_of(chosen)
     tensors = [result.graph.tensors[tensor] for tensor in result.graph.inputs]
     arrays = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
-    inputs = Inputs(arrays, () if job.ranges is None else job.ranges.planned())
-    other = None if chosen.bound is None else OtherProcessor(chosen.bound, job.options.model)
-    return session_program(model, taken, inputs, program=program, version=__version__, other=other)
+    stream = record_of(chosen.path) if job.options.stream is not None else None
+    inputs = Inputs(arrays, () if job.ranges is None else job.ranges.planned(), stream)
+    return session_program(model, taken, inputs, program=program, version=__version__, other=_other(job, chosen))
+
+
+def _other(job: Job, chosen: Candidate) -> OtherProcessor | None:
+    """The way of a program on other processors. The model of a stream takes windows: it cannot stand in for it."""
+    if chosen.bound is None:
+        return None
+    return OtherProcessor(chosen.bound, None if job.options.stream is not None else job.options.model)

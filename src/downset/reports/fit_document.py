@@ -106,7 +106,8 @@ def fit_title(fit: Fit) -> str:
 def fit_views(fit: Fit) -> list[ArenaView]:
     """The arena before and the shipped arena; only one if both are the same."""
     graph = fit.original or fit.graph
-    same = not fit.rewrites and len(graph.ops) == len(fit.graph.ops)  # the bound is that of the shipped graph
+    of_window = fit.stream is not None and fit.ships_plan
+    same = not of_window and not fit.rewrites and len(graph.ops) == len(fit.graph.ops)  # whose bound it is
     before = arena_view(
         "before",
         graph,
@@ -115,7 +116,7 @@ def fit_views(fit: Fit) -> list[ArenaView]:
         memory=fit.target,
         bound_bytes=fit.arena.bound if same else None,
     )
-    before = _with_runtime(fit, "original", before)
+    before = _with_runtime(fit, "window" if of_window else "original", before)
     if not fit.ships_plan:
         return [replace(before, heading="as the file is")]
     plan = fit.together

@@ -6,7 +6,20 @@ from pathlib import PurePath
 from typing import Any
 
 from downset.messages import Message, Setting
-from downset.reports.document import JSON_ONLY, Column, Document, Facts, Part, Section, Table, Value, Verdict, named
+from downset.reports.document import (
+    JSON_ONLY,
+    ChartGroup,
+    Column,
+    Document,
+    Facts,
+    Part,
+    Picture,
+    Section,
+    Table,
+    Value,
+    Verdict,
+    named,
+)
 from downset.reports.fit_sentences import ratio_text
 from downset.results.fit import Fit
 from downset.results.stream_fit import HopOffers, StreamFit
@@ -34,10 +47,15 @@ def stream_line(fit: Fit) -> str:
 
 def stream_values(stream: StreamFit) -> tuple[Value, ...]:
     """The figures of a stream, which people see first."""
-    if stream.latency is None or stream.window_s is None:
-        return ()
-    text = f"{format_seconds(stream.window_s)} → {format_seconds(stream.latency.run_s)}, {ratio_text(stream.latency)}"
-    return (Value("window and call", text, remark="processor time, measured on this host"),)
+    values = []
+    if stream.latency is not None and stream.window_s is not None:
+        taken = f"{format_seconds(stream.window_s)} → {format_seconds(stream.latency.run_s)}"
+        text = f"{taken}, {ratio_text(stream.latency)}"
+        values.append(Value("window and call", text, remark="processor time, measured on this host"))
+    if stream.growths is not None:
+        window, call = map(format_bytes, stream.growths)
+        values.append(Value("process", f"{window} → {call} B", remark="its growth, the window by default; measured"))
+    return tuple(values)
 
 
 _KEPT = (
@@ -53,7 +71,14 @@ def stream_parts(stream: StreamFit) -> list[Part]:
     """The table of states, and what the caller must know."""
     nbytes = format_bytes(sum(one.nbytes for one in stream.kept))
     caption = f"kept from call to call: {nbytes} B, rows of the window's tensors"
-    return [Table(_KEPT, stream.kept, caption, key="stream.states"), Facts(tuple(_facts(stream)))]
+    table = Table(_KEPT, stream.kept, caption, key="stream.states")
+    return [table, *([Picture(lambda: _picture(stream))] if stream.kept else []), Facts(tuple(_facts(stream)))]
+
+
+def _picture(stream: StreamFit) -> ChartGroup:
+    from downset.reports.page.stream_figure import stream_figure
+
+    return stream_figure(stream)
 
 
 def _facts(stream: StreamFit) -> list[str]:
@@ -66,6 +91,8 @@ def _facts(stream: StreamFit) -> list[str]:
         ]
     else:
         lines = [f"give {rows} in each call; outputs count from the first call on"]
+    if stream.fitted_bytes is not None:
+        lines.append(f"the window fitted by itself takes {format_bytes(stream.fitted_bytes)} B")
     runs = stream.comparison
     if runs is not None and runs.equal is not None and runs.runs:
         outcome = "equal bit for bit" if runs.equal else f"differ by up to {runs.max_abs_error or 0:g}"
@@ -83,10 +110,14 @@ def stream_data(fit: Fit) -> dict[str, Any]:
     stream = fit.stream
     if stream is None:
         return {"stream": None}
-    values = named(stream, "window_bytes", "stream_bytes", "window_macs", "macs", "kept_bytes", "window_s")
+    values = named(
+        stream, "window_bytes", "fitted_bytes", "stream_bytes", "window_macs", "macs", "kept_bytes", "window_s"
+    )
     values |= named(stream.record, "window", "hop", "input", "axis", "form", "first_exact")
     latency = stream.latency
     values["call_s"] = None if latency is None else latency.run_s
+    grown = stream.growths
+    values["growths"] = None if grown is None else dict(zip(("window_bytes", "stream_bytes"), grown, strict=True))
     values["breaks"] = [one._asdict() for one in stream.breaks]
     values["equal"] = None if stream.comparison is None else stream.comparison.equal
     values["proven"] = None if stream.comparison is None else stream.comparison.proven

@@ -56,13 +56,16 @@ class KeptState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamFit:
-    """A stream and its window. `window_bytes`, `stream_bytes`: measured, else planned; `macs`: multiply-adds of a
-    call, `window_macs` those of the window; `kept_bytes`: of all states. `comparison`: hops against windows in the
+    """A stream and its window. `window_bytes`, `stream_bytes`: measured, else planned; `fitted_bytes`: the same of the
+    window after a fit of its own, None where that failed; `growths`: of a process that runs the window by default, and
+    of one that runs the stream as it ships, where these are measured; `macs`: multiply-adds of a call, `window_macs`
+    those of the window; `kept_bytes`: of all states. `comparison`: hops against windows in the
     runtime, and the proof. `window_s`: seconds of a run of the window, and `latency` those of a call with its ratio to
     that: processor time, medians of interleaved rounds on this host; None where they were not timed."""
 
     record: StreamRecord
     window_bytes: int
+    fitted_bytes: int | None
     stream_bytes: int
     window_macs: int
     macs: int
@@ -72,3 +75,4 @@ class StreamFit:
     comparison: Comparison | None = None
     window_s: float | None = None
     latency: Latency | None = None
+    growths: tuple[int, int] | None = None

@@ -70,9 +70,13 @@ def _comment(model: Named, settings: SessionSettings, version: str, other: Other
         what = "operators" if other.bound.layouts else "packed weights"
         lines.append(
             f"Its {what} are for this kind of processor and ONNX Runtime {other.bound.runtime}; elsewhere "
-            + ("open the original." if other.bound.layouts else 'add session.disable_prepacking = "1".')
+            + (_elsewhere(other) if other.bound.layouts else 'add session.disable_prepacking = "1".')
         )
     return "".join(f"// {line}\n" for line in lines)
+
+
+def _elsewhere(other: OtherProcessor) -> str:
+    return "fit the model there." if other.original is None else "open the original."
 
 
 def _lines(settings: SessionSettings, lines_of: Mapping[str, str], levels: Mapping[str, str]) -> list[str]:

@@ -2,7 +2,8 @@
 
 Its function `open_session` is for the user's program. Run as a program it prints the memory and time of a session, by
 the same figures of the runtime that `fit` prints, so that the user can check them; with the word `arena` behind it only
-what takes little time, the bytes of the arena.
+what takes little time, the bytes of the arena. The program of a stream has a class `Stream` in addition, which keeps
+its states from call to call.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from downset.results.processes import ProcessorBound
 from downset.results.sessions import SessionTaken
 from downset.results.sizes import PlannedSize
+from downset.results.streams import StreamRecord
 from downset.runtimes.ort_settings import session_code
 from downset.text import format_bytes, printable
 
@@ -24,19 +26,22 @@ __all__ = ["Inputs", "OtherProcessor", "relative_parts", "session_program"]
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The inputs of a model. `arrays`: by name the shape, and numpy's name of the element type. `planned`: the sizes
-    for which the file was planned, where these are ranges; a session of the program takes no others."""
+    for which the file was planned, where these are ranges; a session of the program takes no others. `stream`: the
+    record of a stream, whose program keeps the states."""
 
     arrays: Mapping[str, tuple[Sequence[int], str]]
     planned: Sequence[PlannedSize] = ()
+    stream: StreamRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OtherProcessor:
     """The way in which a program opens a model on another processor, or with another version of ONNX Runtime, than it
-    is for (`bound`): it leaves the packed weights alone, or opens the file `original`."""
+    is for (`bound`): it leaves the packed weights alone, or opens the file `original`. Without one it ends in an error:
+    the model from which a stream was made takes windows."""
 
     bound: ProcessorBound
-    original: str | os.PathLike[str]
+    original: str | os.PathLike[str] | None
 
 
 def session_program(
@@ -60,7 +65,9 @@ def session_program(
         orders=_SAME if taken.settings.follows_file else _ANEW,
         path=relative_parts(model, program),
         other="" if other is None else _elsewhere(other, program),
-        checked="" if other is None else _LAYOUTS if other.bound.layouts else _PACKED,
+        checked="" if other is None else _checked(other),
+        stream="" if inputs.stream is None else _stream(inputs.stream),
+        of_stream="" if inputs.stream is None else _OF_STREAM,
         inputs="".join(
             f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.arrays.items()
         ),
@@ -83,9 +90,27 @@ def _within(planned: Sequence[PlannedSize]) -> str:
 
 
 def _elsewhere(other: OtherProcessor, program: str | os.PathLike[str]) -> str:
-    bound = other.bound
-    return _MADE_FOR.format(
-        original=relative_parts(other.original, program), processor=bound.processor, runtime=bound.runtime
+    bound, original = other.bound, other.original
+    path = "" if original is None else _ORIGINAL.format(original=relative_parts(original, program))
+    return path + _MADE_FOR.format(processor=bound.processor, runtime=bound.runtime)
+
+
+def _checked(other: OtherProcessor) -> str:
+    """Lines of `open_session` for other processors."""
+    if not other.bound.layouts:
+        return _PACKED
+    return _REFUSED if other.original is None else _LAYOUTS
+
+
+def _stream(record: StreamRecord) -> str:
+    """The class that calls a stream."""
+    return _STREAM.format(
+        states="".join(f"    {state.name!r}: {state.next!r},\n" for state in record.states),
+        rows=record.input,
+        warm_up=record.first_exact,
+        hop=record.hop,
+        axis=record.axis,
+        window=record.window,
     )
 
 
@@ -95,8 +120,8 @@ def _indented(lines: Sequence[str]) -> str:
 
 _SAME = "The nodes run in the order of the file, so that every load holds the same."
 _ANEW = "ONNX Runtime orders the nodes again at every load: the next one may hold less or more."
+_ORIGINAL = "ORIGINAL = Path(__file__).resolve().parent.joinpath(*{original!r})\n"
 _MADE_FOR = '''\
-ORIGINAL = Path(__file__).resolve().parent.joinpath(*{original!r})
 PROCESSOR, RUNTIME = {processor!r}, {runtime!r}
 
 
@@ -139,6 +164,44 @@ _LAYOUTS = """\
         print(f"{reason}: opening {ORIGINAL} by default", file=sys.stderr)
         return ort.InferenceSession(str(ORIGINAL), providers=["CPUExecutionProvider"])
 """
+_REFUSED = """\
+    if reason := made_for_another():
+        raise RuntimeError(f"{reason}: fit the model here, or into one file, which runs everywhere")
+"""
+_OF_STREAM = """
+`Stream()` is for your program, too: it calls the model on the rows that are new, and keeps its states.
+"""
+_STREAM = '''
+
+STATES = {{
+{states}}}
+"""The inputs that hold rows of earlier calls, each with the output that becomes it."""
+ROWS, WARM_UP = {rows!r}, {warm_up}
+"""The input of new rows, and the calls after the first rows or a reset whose outputs do not count."""
+
+
+class Stream:
+    """The states of one source of rows: give each source a stream of its own. They may share a session."""
+
+    def __init__(self, session=None):
+        self.session = open_session() if session is None else session
+        self.outputs = [one.name for one in self.session.get_outputs() if one.name not in STATES.values()]
+        self.reset()
+
+    def reset(self):
+        """Forget all rows: before those of another recording, and after rows that were lost."""
+        self.calls = 0
+        self.states = {{name: np.zeros(*INPUTS[name]) for name in STATES}}
+
+    def __call__(self, rows, others=None):
+        """The outputs by name for the {window} rows that end with `rows`, which are {hop} along axis {axis}. None in
+        the first {warm_up} calls, before all rows of a window were given. `others`: inputs that do not move, by
+        name."""
+        values = self.session.run([*self.outputs, *STATES.values()], {{**(others or {{}}), ROWS: rows, **self.states}})
+        self.states = dict(zip(STATES, values[len(self.outputs) :]))
+        self.calls += 1
+        return dict(zip(self.outputs, values)) if self.calls > WARM_UP else None
+'''
 _PACKED = """\
     if reason := made_for_another():
         print(f"{reason}: its packed weights are not used", file=sys.stderr)
@@ -150,7 +213,7 @@ _PROGRAM = '''\
 `open_session()` is for your program. `python` with this file prints what a session takes; when this file was written,
 {in_use} B in use in the arena at most, {held} B held by it, and a process that grew by {process} B.
 {orders}
-"""
+{of_stream}"""
 
 import contextlib
 import ctypes
@@ -180,7 +243,7 @@ def open_session(model=MODEL, *, profile_prefix=None):
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
     return {class_name}(str(model), options, providers=["CPUExecutionProvider"])
-
+{stream}
 
 def made_up_inputs():
     """Random floats, and zeros of other types. Put your own here if values choose what runs (If, Loop)."""

@@ -79,7 +79,8 @@ def made_feeds_of(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDAr
     feeds = {}
     for value in session.get_inputs():
         dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
-        shape = shapes.get(value.name, value.shape)
+        stated = all(isinstance(extent, int) for extent in value.shape)
+        shape = value.shape if stated else shapes.get(value.name, value.shape)
         if dtype is None or any(not isinstance(extent, int) for extent in shape):
             raise UnsupportedError(
                 f"input {value.name!r} of type {value.type} and shape {shape}: no values can be generated for it"
