@@ -52,6 +52,7 @@ class Model:
     constants: list = field(default_factory=list)
     inputs: list = field(default_factory=list)
     outputs: list = field(default_factory=list)
+    batch: int = 1
 
     def node(self, kind, inputs, output, **settings):
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **settings))
@@ -66,11 +67,14 @@ class Model:
 
     def layer(self, layer, inputs, output, weights):
         self.node(layer.kind, [*inputs, *(one.name for one in weights)], output, **layer.settings)
-        self.constants += weights
+        self.constants += [TensorProto.FromString(one.SerializeToString()) for one in weights]
 
     def made(self, metadata=()):
         ends = [
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, rows]) for name, rows in listed]
+            [
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, [self.batch, CHANNELS, rows])
+                for name, rows in listed
+            ]
             for listed in (self.inputs, self.outputs)
         ]
         graph = helper.make_graph(self.nodes, "chain", *ends, self.constants)
@@ -84,10 +88,10 @@ class Written:
     """The files of a chain, called on `rows` and on `hop` new rows; its last layer makes the output. Where the window
     pads before its first row, the stream keeps rows next to the edge as if they moved: a wrong file, for the tests."""
 
-    def __init__(self, layers, rows, hop, seed=0):
+    def __init__(self, layers, rows, hop, seed=0, batch=1):
         random = np.random.default_rng(seed)
         self.layers, self.names = layers, ["x", *(f"t{index + 1}" for index in range(len(layers)))]
-        self.rows, self.rates = [rows], [Fraction(hop)]
+        self.rows, self.rates, self.batch = [rows], [Fraction(hop)], batch
         self.weights = []
         for index, layer in enumerate(layers):
             self.rows.append((self.rows[layer.of] + layer.begin - layer.reach) // layer.stride + 1)
@@ -116,11 +120,11 @@ class Written:
             }
 
     def _window(self):
-        model = Model(inputs=[("x", self.rows[0])], outputs=[(self.names[-1], self.rows[-1])])
+        model = Model(inputs=[("x", self.rows[0])], outputs=[(self.names[-1], self.rows[-1])], batch=self.batch)
         for index, layer in enumerate(self.layers):
             read = [layer.of] if layer.other is None else [layer.of, layer.other]
             model.layer(layer, [self.names[one] for one in read], self.names[index + 1], self.weights[index])
-        return model.made()
+        return model
 
     def _stated(self, name, tensor, start):
         self.parts[name] = {"of": self.names[tensor], "box": [[AXIS, start, self.rows[tensor]]], "terms": None}
@@ -131,7 +135,9 @@ class Written:
         return (self.rows[made] - self.rates[made].numerator) * layer.stride - layer.begin
 
     def _stream(self):
-        model = Model(inputs=[("x", self.rates[0].numerator)], outputs=[(self.names[-1], self.rows[-1])])
+        model = Model(
+            inputs=[("x", self.rates[0].numerator)], outputs=[(self.names[-1], self.rows[-1])], batch=self.batch
+        )
         last = len(self.layers)
         new, joined = {0: "x"}, {}
         for tensor in range(last + 1):
@@ -191,7 +197,7 @@ class Written:
     def save(self, folder):
         """The paths of the two files, as they are now."""
         paths = folder / "window.onnx", folder / "stream.onnx"
-        onnx.save(self.window, paths[0])
+        onnx.save(self.window.made(), paths[0])
         statements = {"version": 1, "parts": self.parts}
         metadata = {"downset.stream": json.dumps(self.record), "downset.certificate": json.dumps(statements)}
         onnx.save(self.stream.made(metadata), paths[1])

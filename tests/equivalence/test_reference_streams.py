@@ -54,8 +54,8 @@ def plain():
 
 
 def queued():
-    """A convolution that moves by three rows every two hops."""
-    return Written([Layer("Conv", 0, 3, 2)], 21, 3)
+    """A convolution that moves by two rows every three hops."""
+    return Written([Layer("Conv", 0, 3, 3)], 21, 2)
 
 
 def node(written, name):
@@ -261,6 +261,7 @@ def ages_swapped(written):
 
 def a_queue_that_waits(written):
     node(written, "next/t1").input[0] = "state/t1"
+    written.parts["next/t1"] = {"of": "t1", "box": [[2, *written.states[1]["rows"]]], "terms": None}
 
 
 def a_later_window_read(written):
@@ -269,14 +270,19 @@ def a_later_window_read(written):
 
 def a_queue_of_one(written):
     """Each call reads what the call before left."""
-    node(written, "next/t1").input[0] = "next/t1/1"
+    node(written, "next/t1").input[0] = "next/t1/2"
+    written.parts["next/t1"] = written.parts["next/t1/2"]
+
+
+def an_age_left_out(written):
+    node(written, "next/t1").input[0] = "state/t1/2"
 
 
 def negated_on_its_way(written):
     node(written, "next/t1").op_type = "Neg"
 
 
-QUEUES = [ages_swapped, a_queue_that_waits, a_later_window_read, a_queue_of_one, negated_on_its_way]
+QUEUES = [ages_swapped, a_queue_that_waits, a_later_window_read, a_queue_of_one, an_age_left_out, negated_on_its_way]
 
 
 @pytest.mark.parametrize("change", QUEUES, ids=lambda change: change.__name__)

@@ -69,12 +69,18 @@ def held(case, hops, allowed, refusals):
         assert proof.stream is not None and proof.stream.hop == case.hop
 
 
+def at_most_two_percent(refusals, count):
+    """`pytest -rP` shows the count. Of fewer than 50 networks one may be refused."""
+    print(f"refused: {len(refusals)} of {count}", *sorted(set(refusals)), sep="\n")
+    assert len(refusals) <= max(0.02 * count, 1), refusals
+
+
 def test_random_onnx_streams_are_proven_and_compute_their_windows(tmp_path):
     refusals: list[str] = []
     count = 750 if LONG else 24
     for seed in range(count):
         held(onnx_case(seed, tmp_path), onnx_hops, ROUNDING, refusals)
-    assert len(refusals) <= 0.02 * count + 1, refusals
+    at_most_two_percent(refusals, count)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -94,7 +100,7 @@ def test_random_tflite_streams_are_proven_and_compute_their_windows_bit_for_bit(
             assert apart(*litert_hops(case, 2)) <= (ROUNDING if dtype == "float32" else 0.0), case.hop
 
     law()
-    assert len(refusals) <= 0.02 * len(drawn) + 1, refusals
+    at_most_two_percent(refusals, len(drawn))
 
 
 def with_record(model, record):
