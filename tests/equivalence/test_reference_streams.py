@@ -96,6 +96,16 @@ def a_row_off(written):
     set_constant(written, "next/x.stop", [-1])
 
 
+def a_row_off_said_in_the_certificate(written):
+    a_row_off(written)
+    written.parts["next/x"]["box"] = [[2, 21, 23]]
+
+
+def another_shift_said_in_both(written):
+    a_row_off_said_in_the_certificate(written)
+    written.states[0]["shift"] = 1
+
+
 def states_swapped(written):
     one, other = node(written, "next/x"), node(written, "next/t3")
     one.output[0], other.output[0] = other.output[0], one.output[0]
@@ -209,6 +219,8 @@ def the_layer_before(written):
 
 WRONG = [
     a_row_off,
+    a_row_off_said_in_the_certificate,
+    another_shift_said_in_both,
     states_swapped,
     states_swapped_when_read,
     from_the_old_state,
