@@ -1,18 +1,21 @@
 """`downset verify WINDOW STREAM` as people use it: what it says of a stream, and one line about each mistake."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert.tools import flatbuffer_utils
 from onnx import helper
 
+from downset.formats.stream_records import record_of
 from tests.equivalence.reference_streams import Layer, Written
 from tests.equivalence.stream_cases import in_place
 from tests.equivalence.test_reference_streams import padding_moved, plain
-from tests.equivalence.test_streams import chain
+from tests.equivalence.test_streams import chain, saved_as, with_record
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "verify.json").read_text())
 
@@ -81,8 +84,32 @@ def with_metadata(path, key, text):
 def test_a_damaged_record_is_one_line(here, fails, text):
     plain().save(here)
     with_metadata("damaged.onnx", "downset.stream", text)
-    says = "damaged.onnx: its metadata 'downset.stream' are no record of a stream that this version reads; write the"
+    says = "damaged.onnx: its metadata 'downset.stream' are not a record of a stream that this version reads"
     fails(5, "verify", "window.onnx", "damaged.onnx", says=says)
+
+
+def test_a_record_of_another_form_is_one_line(here, fails):
+    plain().save(here)
+    tflite_files(here)
+    for path in ("stream.onnx", "stream.tflite", "in_place.tflite"):
+        record, suffix = record_of(path), Path(path).suffix
+        model = onnx.load(path) if suffix == ".onnx" else flatbuffer_utils.read_model(path)
+        for form in {"variables", "in_place", "states"} - {record.form}:
+            saved_as(with_record(model, replace(record, form=form)))(here / f"changed{suffix}")
+            if (form == "states") != (suffix == ".onnx"):
+                fails(
+                    5, "verify", f"window{suffix}", f"changed{suffix}", says=f"keeps states as {form!r}, which {suffix}"
+                )
+            elif form == "in_place":
+                fails(
+                    6,
+                    "verify",
+                    "window.tflite",
+                    "changed.tflite",
+                    says="the states of its record differ in 'state/t0'; outputs not compared: ",
+                )
+            else:
+                fails(4, "verify", "window.tflite", "changed.tflite", says="inputs or outputs beyond the window's")
 
 
 def test_a_damaged_certificate_is_not_proven_and_named(here, fails):

@@ -152,8 +152,8 @@ class _StepProof(PartsProof):
                 self._read(each.read, index)
 
     def _check_form(self, value: int, claim: Claim) -> None:
-        """What a call begins with has the type, shape and quantization of what it is said to hold. All must be stated,
-        since no operator makes it."""
+        """Prove that what a call begins with has the type, shape and quantization of what it is said to hold. The file
+        must state them all, since no operator makes it."""
         mine, original = self.second.values[value], self.first.values[claim.of]
         if mine.shape is None or not mine.dtype or mine.dtype != original.dtype:
             raise Unproven(f"{mine.label!r} has another type than {original.label!r}, or no fixed shape")
@@ -191,7 +191,7 @@ class _StepProof(PartsProof):
         forms = [(value.shape, value.dtype, value.scales) for value in (ours, theirs)]
         sizes = [self.second.values[value].content for value in node.inputs[1:2]]
         if forms[0] != forms[1] or any(size is None or size() != _int32s(ours.shape) for size in sizes):
-            raise Unproven(f"{theirs.label!r} is no copy in the form of {ours.label!r}")
+            raise Unproven(f"{theirs.label!r} is not a copy in the form of {ours.label!r}")
         self.copy_of[node.outputs[0]] = self.copy_of[node.inputs[0]]
 
     def _variable(self, node: FileNode) -> None:

@@ -16,12 +16,18 @@ __all__ = ["record_of"]
 def record_of(path: str | os.PathLike[str]) -> StreamRecord | None:
     """The record of a .onnx or .tflite file that says that it is a stream; None for any other file. Raises LoadError
     for a damaged file, and for a record that is none."""
-    stored = {".onnx": _of_onnx, ".tflite": _of_tflite}.get(Path(path).suffix.lower())
+    suffix = Path(path).suffix.lower()
+    stored = {".onnx": _of_onnx, ".tflite": _of_tflite}.get(suffix)
     text = None if stored is None else stored(path)
+    if text is None:
+        return None
     try:
-        return None if text is None else read_stream_record(text)
+        record = read_stream_record(text)
     except LoadError as error:
         raise LoadError(f"{path}: {error.message}") from None
+    if (record.form == "states") != (suffix == ".onnx"):
+        raise LoadError(f"{path}: its record says that it keeps states as {record.form!r}, which {suffix} files do not")
+    return record
 
 
 def _of_onnx(path: str | os.PathLike[str]) -> str | None:
