@@ -221,23 +221,50 @@ def tflm_hops(case: Case, hops: int = 6):
     """The same in TFLite Micro, for a stream with variables."""
     from tflite_micro import runtime
 
-    def run(interpreter, value):
-        interpreter.set_input(value, 0)
-        interpreter.invoke()
-        return [np.array(interpreter.get_output(index)) for index in range(count)]
+    def opened(path):
+        interpreter = runtime.Interpreter.from_file(str(path), arena_size=1 << 22)
+
+        def run(value):
+            interpreter.set_input(value, 0)
+            interpreter.invoke()
+            return [np.array(interpreter.get_output(index)) for index in range(count)]
+
+        return run
 
     count = len(load(case.window).outputs)
+    return _variable_hops(case, hops, opened)
+
+
+def litert_hops(case: Case, hops: int = 6):
+    """The same in LiteRT."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    def opened(path):
+        interpreter = Interpreter(str(path))
+        interpreter.allocate_tensors()
+        place = interpreter.get_input_details()[0]["index"]
+        results = [entry["index"] for entry in interpreter.get_output_details()]
+
+        def run(value):
+            interpreter.set_tensor(place, value)
+            interpreter.invoke()
+            return [interpreter.get_tensor(index) for index in results]
+
+        return run
+
+    return _variable_hops(case, hops, opened)
+
+
+def _variable_hops(case: Case, hops: int, opened):
     rows, axis, first = sequence(case, hops)
-    window, stream = (
-        runtime.Interpreter.from_file(str(path), arena_size=1 << 22) for path in (case.window, case.stream)
-    )
+    window, stream = opened(case.window), opened(case.stream)
     ours, theirs = [], []
     for hop in range(first + hops):
         end = (hop + 1) * case.hop
-        made = run(stream, cut(rows, axis, end - case.hop, end))
+        made = stream(cut(rows, axis, end - case.hop, end))
         if hop >= first:
             theirs.append(made)
-            ours.append(run(window, cut(rows, axis, end - case.record.window, end)))
+            ours.append(window(cut(rows, axis, end - case.record.window, end)))
     return ours, theirs
 
 

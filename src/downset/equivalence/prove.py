@@ -55,8 +55,7 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         raise InvalidPlan(f"{other} is for TFLite Micro, and {lost}")
     record = record_of(other)
     if record is not None and record_of(original) is None:
-        named = replace(second, network=without_states(second.network))
-        return _stream((original, other), first.network, named, record, shapes)
+        return _stream((original, other), first.network, second, record, shapes)
     placed, states = second.offline is not None, len(states_of(second.network))
     if states and not states_of(first.network):
         try:

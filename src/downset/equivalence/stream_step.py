@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from downset.equivalence import identities
 from downset.equivalence.claims import Claim, Unproven, whole
 from downset.equivalence.effects import order_difference
@@ -30,7 +32,8 @@ _OPTIONS = {
 }
 """By operator about variables: its table of options, its numbers of inputs and outputs."""
 _STATED = {"initSubgraphIndex", "container", "sharedName", "BuiltinOptions", "Operator.builtinOptionsType"}
-_COPIES = ("Identity", "Reshape", "RESHAPE", "SLICE")
+_COPIES = ("Identity", "RESHAPE")
+"""The operators by which writers copy a state: of .onnx and of .tflite files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,8 @@ class _StepProof(PartsProof):
                     raise Unproven(f"the input {ours.label!r} is not at its place")
                 box = list(whole(ours))
                 box[self.record.axis] = (self.record.window - self.record.hop, self.record.window)
-                self._hypothesis(other, Claim(one, tuple(box)))
+                self._check_form(other, Claim(one, tuple(box)))
+                self.claims[other] = Claim(one, tuple(box))
             elif ours.form != theirs.form or not ours.same_default(theirs) or ours.label != theirs.label:
                 raise Unproven(f"the input {ours.label!r} has another type, shape or quantization")
             else:
@@ -147,14 +151,14 @@ class _StepProof(PartsProof):
             if each.read != ABSENT:
                 self._read(each.read, index)
 
-    def _hypothesis(self, value: int, claim: Claim) -> None:
-        """A claim that holds before the call; its type and shape must be stated, since no operator makes them."""
+    def _check_form(self, value: int, claim: Claim) -> None:
+        """Prove that what a call begins with has the type, shape and quantization of what it is said to hold. The file
+        must state them all, since no operator makes it."""
         mine, original = self.second.values[value], self.first.values[claim.of]
         if mine.shape is None or not mine.dtype or mine.dtype != original.dtype:
             raise Unproven(f"{mine.label!r} has another type than {original.label!r}, or no fixed shape")
         identities.shape_is(mine, claim.box)
         identities.same_type(mine, original, claim.box)
-        self.claims[value] = claim
 
     def _read(self, value: int, index: int) -> None:
         each = self.held[index]
@@ -163,11 +167,9 @@ class _StepProof(PartsProof):
             raise Unproven(f"the record says that {each.state.name!r} holds rows that there are not")
         box[each.state.axis] = each.state.rows
         claim = Claim(each.of, tuple(box))
-        if each.state.age:  # the rows of a later window
-            identities.shape_is(self.second.values[value], claim.box)
-            identities.same_type(self.second.values[value], self.first.values[each.of], claim.box)
-        else:
-            self._hypothesis(value, claim)
+        self._check_form(value, claim)
+        if not each.state.age:  # others hold rows of a later window
+            self.claims[value] = claim
         self.copy_of[value] = index
 
     def _about_variables(self, node: FileNode) -> bool:
@@ -176,21 +178,21 @@ class _StepProof(PartsProof):
     def _operator(self, index: int, node: FileNode) -> None:
         if self._about_variables(node) and self.variables:
             self._variable(node)
-        elif node.kind in _COPIES and node.inputs[0] in self.copy_of and self._is_copy(node):
-            self.copy_of[node.outputs[0]] = self.copy_of[node.inputs[0]]
-            if node.inputs[0] in self.claims:
-                self.claims[node.outputs[0]] = self.claims[node.inputs[0]]
+        elif any(value in self.copy_of and value not in self.claims for value in node.inputs):
+            self._copy(node)
         else:
             super()._operator(index, node)
 
-    def _is_copy(self, node: FileNode) -> bool:
+    def _copy(self, node: FileNode) -> None:
+        """A state of a later window is moved on in its queue as it is, in its form, or not used."""
+        if node.kind not in _COPIES or any(node.settings.get(key) for key in FURTHER):
+            raise Unproven("it reads a state of a later window, and does not only copy it")
         ours, theirs = (self.second.values[value] for value in (node.inputs[0], node.outputs[0]))
-        alike = (ours.shape, ours.dtype, ours.scales) == (theirs.shape, theirs.dtype, theirs.scales)
-        if any(node.settings.get(key) for key in FURTHER):
-            return False
-        if node.kind == "Identity":
-            return theirs.shape is None or alike
-        return alike and ours.shape is not None and self._label(node.outputs[0]) not in self.label_of
+        forms = [(value.shape, value.dtype, value.scales) for value in (ours, theirs)]
+        sizes = [self.second.values[value].content for value in node.inputs[1:2]]
+        if forms[0] != forms[1] or any(size is None or size() != _int32s(ours.shape) for size in sizes):
+            raise Unproven(f"{theirs.label!r} is not a copy in the form of {ours.label!r}")
+        self.copy_of[node.outputs[0]] = self.copy_of[node.inputs[0]]
 
     def _variable(self, node: FileNode) -> None:
         check_variable(node)
@@ -259,3 +261,7 @@ class _StepProof(PartsProof):
             unknown = next((name for name, value in theirs.items() if name not in ours and value not in states), None)
             if unknown is not None:
                 raise Unproven(f"the window has no {unknown!r}")
+
+
+def _int32s(shape: Sequence[int] | None) -> bytes:
+    return np.asarray(shape or (), "<i4").tobytes()

@@ -85,8 +85,7 @@ def read_stream_record(text: str | bytes) -> StreamRecord:
         return StreamRecord(window, hop, _text(said["input"]), axis, form, first_exact, states)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise LoadError(
-            f"the metadata {STREAM_KEY!r} of this file is not a record of a stream that this version reads; "
-            "write the stream again"
+            f"its metadata {STREAM_KEY!r} are not a record of a stream that this version reads; write the stream again"
         ) from None
 
 

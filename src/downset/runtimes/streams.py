@@ -90,6 +90,7 @@ def compare_hops(
     UnsupportedError where the runtime is missing or runs neither, UsageError for arrays that do not fit."""
     first, second = paths
     window, count = graphs[0], len(graphs[0].outputs)
+    _check_ends(graphs[1], record)
     rows = _sequence(window, record, source)
     feeds = rows.windows()
     compute = {"litert": in_litert, "tflm": in_tflm, "ort": in_ort}[runtime]
@@ -104,6 +105,14 @@ def compare_hops(
     rounding = _rounding(first, feeds, ours, theirs) if runtime == "ort" else None
     ran = StreamRuns(rows.warm, noise=bool(record.states) and record.first_exact > 0)
     return replace(comparison, proof=proof, runs=len(feeds), varies=vary(ours), rounding=rounding, stream_runs=ran)
+
+
+def _check_ends(graph: Graph, record: StreamRecord) -> None:
+    """Raise UnsupportedError where the inputs or outputs of a stream lack a state that the caller would pass on."""
+    ends = [{graph.tensors[tensor].name for tensor in listed} for listed in (graph.inputs, graph.outputs)]
+    for state in record.states if record.form != "variables" else ():
+        if state.name not in ends[0] or state.next not in ends[1]:
+            raise UnsupportedError(f"the stream does not have the state {state.name!r} as an input and an output")
 
 
 def _sequence(graph: Graph, record: StreamRecord, source: FeedSource) -> _RowSequence:

@@ -157,6 +157,10 @@ def _padding(graph: Graph, op: Op) -> int:
     return _SAME
 
 
+_ONE_VERSION = ("Reshape",)
+"""Kinds whose first version takes integers, too; LiteRT loads no later one."""
+
+
 def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
     """A new operator that was not cut from an operator of the file. Raises UnsupportedError if `NEW` does not have its
     kind."""
@@ -164,7 +168,8 @@ def _made(file: Flatbuffer, graph: Graph, op: Op) -> Any:
         raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is new, and cannot be written to a .tflite file")
     name, options = NEW[op.kind] if op.kind != "Pad" or len(op.inputs) < 3 else ("PADV2", "PadV2Options")
     entry = file.schema.OperatorT()
-    entry.opcodeIndex = operator_code(file, name, 1 if graph.tensors[op.outputs[0]].dtype == "float32" else 2)
+    of_floats = graph.tensors[op.outputs[0]].dtype == "float32"
+    entry.opcodeIndex = operator_code(file, name, 1 if of_floats or op.kind in _ONE_VERSION else 2)
     entry.builtinOptionsType = getattr(file.schema.BuiltinOptions, options)
     entry.builtinOptions = getattr(file.schema, f"{options}T")()
     if op.kind == "Concat":
