@@ -6,8 +6,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
+from downset.formats.reading import load
 from downset.formats.stream_files import write_stream
 from downset.partial.stream_rows import moving_input, stream_rows
 from downset.partial.streams import stream_of
@@ -165,14 +168,37 @@ def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
     assert "150 B" in (tmp_path / "placed.html").read_text()
 
 
-def test_the_python_loop_of_a_model_that_listens(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("other_first", [False, True])
+def test_the_python_loop_of_a_model_that_listens(dtype, other_first, tmp_path, monkeypatch):
+    """Also where states are no float32, and where the input that moves is not the first."""
     monkeypatch.chdir(tmp_path)
-    graph = chain(tmp_path / "window.onnx")
-    made = stream_of(stream_rows(moving_input(graph, graph.inputs[0], 2), 2), "states")
+    chain(tmp_path / "window.onnx")
+    model = onnx.load("window.onnx")
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    for weights in model.graph.initializer:
+        values = numpy_helper.to_array(weights)
+        if values.dtype == np.float32:
+            weights.CopyFrom(numpy_helper.from_array(values.astype(dtype), weights.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = kind
+    gain = np.asarray([2], dtype)
+    (result,) = model.graph.output
+    if other_first:
+        model.graph.input.insert(0, onnx.helper.make_tensor_value_info("gain", kind, [1]))
+        model.graph.node.append(onnx.helper.make_node("Mul", [result.name, "gain"], ["louder"]))
+        result.name = "louder"
+    onnx.save(model, "window.onnx")
+    graph = load("window.onnx")
+    made = stream_of(stream_rows(moving_input(graph, graph.inputs[int(other_first)], 2), 2), "states")
     write_stream(tmp_path / "stream.onnx", made.graph, made.record)
-    rows = np.random.default_rng(0).standard_normal((1, 2, 24, 4)).astype(np.float32)
+    rows = np.random.default_rng(0).standard_normal((1, 2, 24, 4)).astype(dtype)
     (program,) = re.findall(r"```python\n(.*?)```", (GUIDES / "listening.md").read_text(), re.DOTALL)
-    values = {"hops": [np.ascontiguousarray(rows[:, :, 2 * hop : 2 * hop + 2]) for hop in range(12)]}
+    others = {"gain": gain} if other_first else {}
+    program = program.replace("**states}", "**states, **others}")
+    values = {"hops": [np.ascontiguousarray(rows[:, :, 2 * hop : 2 * hop + 2]) for hop in range(12)], "others": others}
     exec(program, values)
-    (expected,) = values["ort"].InferenceSession("window.onnx").run(None, {"x": np.ascontiguousarray(rows[:, :, 8:])})
-    assert np.allclose(values["values"]["out"], expected, rtol=1e-5, atol=1e-5)
+    window = {"x": np.ascontiguousarray(rows[:, :, 8:]), **others}
+    (expected,) = values["ort"].InferenceSession("window.onnx").run(None, window)
+    error = 1e-5 if dtype == "float32" else 1e-2
+    assert np.allclose(values["values"][result.name], expected, rtol=error, atol=error)

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from downset import fit
@@ -114,3 +115,38 @@ def test_a_stream_of_a_stream_and_one_along_channels_are_refused(tmp_path):
     assert done.returncode == 2
     assert "'often' is not a hop; write for example 8, or 8@1" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def convolution_file(path, shape, *, open_axis=None):
+    """A convolution of 3 rows and a pool over all rows, along the last axis; `open_axis`: the file leaves it open."""
+    weights = np.ones((4, shape[1], 3), np.float32)
+    sizes = ["frames" if axis == open_axis else size for axis, size in enumerate(shape)]
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["y"]),
+        onnx.helper.make_node("GlobalMaxPool", ["y"], ["z"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", sizes), ("z", [shape[0], 4, 1]))]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weights, "w")])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("size", ["frames=40", "frames=20..40"])
+def test_hops_are_listed_for_a_size_that_the_command_line_gives(size, tmp_path):
+    fixed = convolution_file(tmp_path / "fixed.onnx", (1, 4, 40))
+    left_open = convolution_file(tmp_path / "open.onnx", (1, 4, 40), open_axis=2)
+    one, other = (
+        json.loads(output_of("fit", *words, "--stream", "--json")) for words in ((fixed,), (left_open, "--dim", size))
+    )
+    assert one["hops"] == other["hops"] and one["window"] == other["window"] == 40
+
+
+@pytest.mark.parametrize("stream", [1, 4, 8])
+def test_a_batch_is_named_and_not_taken_for_short_windows(stream, tmp_path):
+    window = convolution_file(tmp_path / "batch.onnx", (2, 4, 40))
+    if stream == 1:  # along the batch windows move by one
+        with pytest.raises(UnsupportedError, match="axis 0 of 'x'"):
+            fit(window, stream=stream)
+        return
+    with pytest.raises(UsageError, match="a batch of 2 windows, and a stream takes one"):
+        fit(window, stream=stream)
