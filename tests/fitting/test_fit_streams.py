@@ -150,3 +150,29 @@ def test_a_batch_is_named_and_not_taken_for_short_windows(stream, tmp_path):
         return
     with pytest.raises(UsageError, match="a batch of 2 windows, and a stream takes one"):
         fit(window, stream=stream)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_padding_by_computed_amounts_is_named(computed, tmp_path):
+    """Rows before the first, as causal networks pad: constants are shared between windows; amounts that a Cast
+    makes of floats, as exporters write them, are named with what helps."""
+    kind = np.float32 if computed else np.int64
+    amounts = onnx.numpy_helper.from_array(np.array([0, 0, 2, 0, 0, 0], kind), "floats" if computed else "amounts")
+    weights = onnx.numpy_helper.from_array(np.ones((4, 4, 3), np.float32), "w")
+    nodes = [onnx.helper.make_node("Cast", ["floats"], ["amounts"], to=onnx.TensorProto.INT64)] if computed else []
+    nodes += [
+        onnx.helper.make_node("Pad", ["x", "amounts"], ["padded"], name="pad"),
+        onnx.helper.make_node("Conv", ["padded", "w"], ["y"]),
+        onnx.helper.make_node("GlobalMaxPool", ["y"], ["z"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", (1, 4, 40)), ("z", (1, 4, 1)))]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [amounts, weights])
+    window, opset = tmp_path / "causal.onnx", [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), window)
+    if computed:
+        with pytest.raises(
+            UnsupportedError, match=r"padding by computed amounts \(fold constants first\) at Pad 'pad'"
+        ):
+            fit(window, stream=4)
+    else:
+        assert json.loads(output_of("fit", window, "--stream", "--json"))["hops"][2]["macs"] <= 4 * 4 * 3 * (4 + 2)

@@ -39,8 +39,8 @@ def with_states_in_place(job: Job) -> tuple[Path, list[str]]:
     export_tflite(path, graph, range(len(graph.ops)), offsets=arena.tensor_offsets)
     nbytes = sum(graph.tensors[state.read].nbytes for state in graph.states)
     moved = f"{counted(len(form.moved), 'state')} in place ({format_bytes(nbytes)} B): for TFLite Micro only"
-    caller = "the caller initialises them, also after a reset, and sets the other inputs alone (a header of the file says how)"
-    return path, [f"{moved}; {caller}", *stay]
+    caller = "the caller initialises them, also after a reset, and sets the other inputs alone"
+    return path, [f"{moved}; {caller} (a header of the file says how)", *stay]
 
 
 def check_target(job: Job, graph: Graph) -> None:
