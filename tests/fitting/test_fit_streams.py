@@ -176,3 +176,25 @@ def test_padding_by_computed_amounts_is_named(computed, tmp_path):
             fit(window, stream=4)
     else:
         assert json.loads(output_of("fit", window, "--stream", "--json"))["hops"][2]["macs"] <= 4 * 4 * 3 * (4 + 2)
+
+
+@pytest.mark.parametrize("strides", [(2,), (5, 4, 2), (3, 7), (10, 8)])
+def test_the_hop_that_all_strides_divide_is_listed(strides, tmp_path):
+    """The product of the strides, also where it exceeds the longest queue: each state then holds rows of one call."""
+    extent, nodes, weights, x = 800, [], [], "x"
+    for place, stride in enumerate(strides):
+        channels = 1 if place == 0 else 2
+        weights.append(onnx.numpy_helper.from_array(np.ones((2, channels, stride + 1), np.float32), f"w{place}"))
+        nodes.append(onnx.helper.make_node("Conv", [x, f"w{place}"], [f"y{place}"], strides=[stride]))
+        x = f"y{place}"
+    nodes.append(onnx.helper.make_node("GlobalMaxPool", [x], ["z"]))
+    ends = [
+        onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", (1, 1, extent)), ("z", (1, 2, 1)))
+    ]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
+    window, opset = tmp_path / "strided.onnx", [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), window)
+    hops = {row["hop"]: row for row in json.loads(output_of("fit", window, "--stream", "--json"))["hops"]}
+    whole = int(np.prod(strides))
+    assert {whole, 2 * whole} <= hops.keys()
+    assert hops[whole]["states"] <= len(strides) + 1
