@@ -171,7 +171,7 @@ def test_the_python_of_an_engine(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("other_first", [False, True])
 def test_the_python_loop_of_a_model_that_listens(dtype, other_first, tmp_path, monkeypatch):
-    """Also where states are no float32, and where the input that moves is not the first."""
+    """Also where states have another type than float32, and where the input that moves is not the first."""
     monkeypatch.chdir(tmp_path)
     chain(tmp_path / "window.onnx")
     model = onnx.load("window.onnx")
