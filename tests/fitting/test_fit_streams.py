@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from downset import fit
@@ -127,3 +128,86 @@ def test_a_stream_of_a_stream_and_one_along_channels_are_refused(tmp_path):
     assert done.returncode == 2
     assert "'often' is not a hop; write for example 8, or 8@1" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def convolution_file(path, shape, *, open_axis=None):
+    """A convolution of 3 rows and a pool over all rows, along the last axis; `open_axis`: the file leaves it open."""
+    weights = np.ones((4, shape[1], 3), np.float32)
+    sizes = ["frames" if axis == open_axis else size for axis, size in enumerate(shape)]
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["y"]),
+        onnx.helper.make_node("GlobalMaxPool", ["y"], ["z"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", sizes), ("z", [shape[0], 4, 1]))]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weights, "w")])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("size", ["frames=40", "frames=20..40"])
+def test_hops_are_listed_for_a_size_that_the_command_line_gives(size, tmp_path):
+    fixed = convolution_file(tmp_path / "fixed.onnx", (1, 4, 40))
+    left_open = convolution_file(tmp_path / "open.onnx", (1, 4, 40), open_axis=2)
+    one, other = (
+        json.loads(output_of("fit", *words, "--stream", "--json")) for words in ((fixed,), (left_open, "--dim", size))
+    )
+    assert one["hops"] == other["hops"] and one["window"] == other["window"] == 40
+
+
+@pytest.mark.parametrize("stream", [1, 4, 8])
+def test_a_batch_is_named_and_not_taken_for_short_windows(stream, tmp_path):
+    window = convolution_file(tmp_path / "batch.onnx", (2, 4, 40))
+    if stream == 1:  # along the batch windows move by one
+        with pytest.raises(UnsupportedError, match="axis 0 of 'x'"):
+            fit(window, stream=stream)
+        return
+    with pytest.raises(UsageError, match="a batch of 2 windows, and a stream takes one"):
+        fit(window, stream=stream)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_padding_by_computed_amounts_is_named(computed, tmp_path):
+    """Rows before the first, as causal networks pad: constants are shared between windows; amounts that a Cast
+    makes of floats, as exporters write them, are named with what helps."""
+    kind = np.float32 if computed else np.int64
+    amounts = onnx.numpy_helper.from_array(np.array([0, 0, 2, 0, 0, 0], kind), "floats" if computed else "amounts")
+    weights = onnx.numpy_helper.from_array(np.ones((4, 4, 3), np.float32), "w")
+    nodes = [onnx.helper.make_node("Cast", ["floats"], ["amounts"], to=onnx.TensorProto.INT64)] if computed else []
+    nodes += [
+        onnx.helper.make_node("Pad", ["x", "amounts"], ["padded"], name="pad"),
+        onnx.helper.make_node("Conv", ["padded", "w"], ["y"]),
+        onnx.helper.make_node("GlobalMaxPool", ["y"], ["z"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", (1, 4, 40)), ("z", (1, 4, 1)))]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [amounts, weights])
+    window, opset = tmp_path / "causal.onnx", [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), window)
+    if computed:
+        with pytest.raises(
+            UnsupportedError, match=r"padding by computed amounts \(fold constants first\) at Pad 'pad'"
+        ):
+            fit(window, stream=4)
+    else:
+        assert json.loads(output_of("fit", window, "--stream", "--json"))["hops"][2]["macs"] <= 4 * 4 * 3 * (4 + 2)
+
+
+@pytest.mark.parametrize("strides", [(2,), (5, 4, 2), (3, 7), (10, 8)])
+def test_the_hop_that_all_strides_divide_is_listed(strides, tmp_path):
+    """The product of the strides, also where it exceeds the longest queue: each state then holds rows of one call."""
+    extent, nodes, weights, x = 800, [], [], "x"
+    for place, stride in enumerate(strides):
+        channels = 1 if place == 0 else 2
+        weights.append(onnx.numpy_helper.from_array(np.ones((2, channels, stride + 1), np.float32), f"w{place}"))
+        nodes.append(onnx.helper.make_node("Conv", [x, f"w{place}"], [f"y{place}"], strides=[stride]))
+        x = f"y{place}"
+    nodes.append(onnx.helper.make_node("GlobalMaxPool", [x], ["z"]))
+    ends = [
+        onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", (1, 1, extent)), ("z", (1, 2, 1)))
+    ]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
+    window, opset = tmp_path / "strided.onnx", [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), window)
+    hops = {row["hop"]: row for row in json.loads(output_of("fit", window, "--stream", "--json"))["hops"]}
+    whole = int(np.prod(strides))
+    assert {whole, 2 * whole} <= hops.keys()
+    assert hops[whole]["states"] <= len(strides) + 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from downset.errors import UnsupportedError
+from downset.formats.reading import load
 from downset.graph.core import Graph, Op, Tensor
 from downset.graph.cost import macs, row_form, segment_macs, whole_macs
 from downset.graph.row_form import equal_strips, needed
@@ -131,3 +135,25 @@ def test_macs_that_do_not_divide_into_rows_are_rounded_up_by_less_than_one_a_row
         (1, 3),
         (31, 32),
     ]
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_recurrent_layers_multiply_in_each_step(kind, gates, directions, tmp_path):
+    """Against a count of the products that ONNX defines, one matrix by one vector a gate, step, sequence and
+    direction."""
+    steps, batch, width, hidden = 7, 2, 5, 3
+    wanted = 0
+    for _ in range(directions * gates * steps * batch):
+        wanted += hidden * width + hidden * hidden
+    shapes = {"w": (directions, gates * hidden, width), "r": (directions, gates * hidden, hidden)}
+    weights = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in shapes.items()]
+    direction = "bidirectional" if directions == 2 else "forward"
+    node = helper.make_node(kind, ["x", "w", "r"], ["y"], hidden_size=hidden, direction=direction)
+    x = helper.make_tensor_value_info("x", 1, (steps, batch, width))
+    y = helper.make_tensor_value_info("y", 1, (steps, directions, batch, hidden))
+    model = helper.make_model(
+        helper.make_graph([node], "net", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    assert macs(load(tmp_path / "m.onnx")) == wanted

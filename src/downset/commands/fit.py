@@ -226,7 +226,7 @@ def fit(
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
     if stream == ():
-        _list_hops(model, shapes, target, as_json=as_json)
+        _list_hops(model, shapes, dims, target, as_json=as_json)
         return
     options = FitOptions(
         model,
@@ -309,18 +309,23 @@ def fit(
         raise unmade
 
 
-def _list_hops(model: str, shapes: dict[str, tuple[int, ...]], target: str | None, *, as_json: bool) -> None:
+def _list_hops(
+    model: str, shapes: dict[str, tuple[int, ...]], dims: dict[str, Any], target: str | None, *, as_json: bool
+) -> None:
     """List the hops that a stream of the model could have; write nothing."""
     from downset.fitting.hops import stream_hops
     from downset.fitting.job import FitOptions, check_options
-    from downset.formats.reading import check_readable
+    from downset.fitting.ranges import split_ranges
+    from downset.formats.reading import check_readable, known_sizes
     from downset.reports.json_form import json_of
     from downset.reports.stream_view import hops_document
     from downset.reports.terminal import print_document
 
     chosen = check_options(FitOptions(model, target=target))  # type: ignore[arg-type]
     check_readable(Path(model))
-    document = hops_document(stream_hops(model, shapes=shapes, memory=chosen.memory))
+    ranges = split_ranges(model, shapes, dims)
+    sizes = known_sizes(model, shapes=shapes, dims=dims if ranges is None else ranges.largest)
+    document = hops_document(stream_hops(model, shapes=sizes.shapes, memory=chosen.memory))
     if as_json:
         print_json("fit", json_of(document))
     else:

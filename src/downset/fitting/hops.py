@@ -17,7 +17,7 @@ from downset.graph.core import Graph, InPlaceState
 from downset.memory.models import MemoryName
 from downset.orders.plan import plan_order
 from downset.partial.rewrite import reordered
-from downset.partial.stream_rows import StreamRows, stream_rows
+from downset.partial.stream_rows import Moving, StreamRows, stream_rows
 from downset.partial.streams import stream_of
 from downset.results.stream_fit import HopOffer, HopOffers
 from downset.results.streams import Hop
@@ -34,21 +34,33 @@ _FIRST = 8
 def stream_hops(
     model: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None, memory: MemoryName = "tflm"
 ) -> HopOffers:
-    """Hops for a stream of a .tflite or .onnx file: the powers of two, and the rows by which all of its tensors move
-    by whole rows. Arenas are planned under this memory model, with the states in them; nothing is run. Raises
+    """Hops for a stream of a .tflite or .onnx file: the powers of two, and the rows by which its tensors move by
+    whole rows. Arenas are planned under this memory model, with the states in them; nothing is run. Raises
     UsageError and UnsupportedError as `fit` does."""
     graph = without_defaults(load(model, shapes=shapes))
     longest = max((extent for tensor in graph.inputs for extent in graph.tensors[tensor].shape), default=0)
     rows = chosen_rows(graph, Hop(min(_FIRST, max(longest // 2, 1))))
-    whole = lcm(*(kept.hops for kept in stream_rows(rows.moving, 1).kept.values())) if rows.moving.window > 2 else 1
+    whole = _whole_hops(rows.moving)
     powers = [1 << power for power in range(rows.moving.window.bit_length())]
-    hops = sorted({hop for hop in (*powers, whole, 2 * whole) if hop <= rows.moving.window // 2})
+    hops = sorted({hop for hop in (*powers, *whole, *(2 * one for one in whole)) if hop <= rows.moving.window // 2})
     offers = tuple(offer for hop in hops if (offer := _offer(stream_rows(rows.moving, hop), memory)) is not None)
     arena = plan_arena(graph, range(len(graph.ops)), method="greedy_by_size", memory=memory)
     name = graph.tensors[rows.moving.tensor].name
     return HopOffers(
         str(model), name, rows.moving.dimension, rows.moving.window, rows.window_macs, arena.arena_bytes, offers
     )
+
+
+def _whole_hops(moving: Moving) -> list[int]:
+    """Hops by which more and more tensors move by whole rows, up to the one by which all do, or one that is longer than
+    half of the window: in each, the longest queue ends one stride further on."""
+    hops = [1]
+    while 2 * hops[-1] < moving.window:
+        more = lcm(*(kept.hops for kept in stream_rows(moving, hops[-1]).kept.values()))
+        if more == 1:
+            break
+        hops.append(hops[-1] * more)
+    return hops
 
 
 def _offer(rows: StreamRows, memory: MemoryName) -> HopOffer | None:

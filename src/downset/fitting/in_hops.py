@@ -126,9 +126,9 @@ def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
             if not reason:
                 streams.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
             elif hop.axis is not None or meta.shape[axis] > 1:
-                reasons.append(f"input {meta.name!r} {reason}")
-    if not streams:
-        raise UsageError(reasons[0] if reasons else "no input has an axis of several rows that could be time")
+                reasons.append((0 if hop.axis is not None else -meta.shape[axis], f"input {meta.name!r} {reason}"))
+    if not streams:  # the longest axis is the likeliest one
+        raise UsageError(min(reasons)[1] if reasons else "no input has an axis of several rows that could be time")
     return streams
 
 

@@ -36,6 +36,9 @@ def op_macs(graph: Graph, op: Op) -> int:
             weights = graph.tensors[op.inputs[1]].shape
             read = math.prod(graph.tensors[op.inputs[0]].shape)
             return read * (math.prod(weights) // weights[3 if op.attrs.get("layout") == "NHWC" else 0])
+        case "recurrent":  # each step of each sequence multiplies by all weights of the row and of the state
+            steps = math.prod(graph.tensors[op.inputs[0]].shape[:2])
+            return steps * sum(math.prod(graph.tensors[tensor].shape) for tensor in op.inputs[1:3])
         case "gemm":
             rows, columns = graph.tensors[op.inputs[1]].shape
             return elements * (columns if op.attrs.get("transB") else rows)

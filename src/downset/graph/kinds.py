@@ -64,7 +64,7 @@ that dimension is at or behind `axis`. `product`: the same row of the first oper
 column of the second and all of the first, or the same batch of both. `gather`: the same row of the indices or of the
 data. The others are as ONNX defines the kind of that name; `reshape` keeps the sequence of all elements."""
 
-Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul"]
+Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul", "recurrent"]
 """The formula by which multiply-accumulates are counted (`graph.cost`)."""
 
 Further = Literal["operands", "weights", "channel values", "numbers"]
@@ -242,13 +242,14 @@ _OTHERS = (
     ),
     *_all("If Loop Scan SequenceMap", "control flow", "unknown", executed=False),
 )
+_RECURRENT = tuple(Kind(name, macs="recurrent", executed=False, needs=3) for name in ("GRU", "LSTM", "RNN"))
 _OPAQUE = _all(
     "AffineGrid Attention BitCast BlackmanWindow CastLike CausalConvWithState CenterCropPad Col2Im Compress "
-    "ConcatFromSequence ConvInteger CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear Einsum EyeLike GRU "
-    "GatherND GridSample GroupNormalization HammingWindow HannWindow Hardmax ImageDecoder LSTM LinearAttention "
+    "ConcatFromSequence ConvInteger CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear Einsum EyeLike "
+    "GatherND GridSample GroupNormalization HammingWindow HannWindow Hardmax ImageDecoder LinearAttention "
     "LpNormalization MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix "
     "NegativeLogLikelihoodLoss NonMaxSuppression NonZero OneHot Optional OptionalGetElement OptionalHasElement "
-    "QLinearConv QLinearMatMul RNN Range ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare "
+    "QLinearConv QLinearMatMul Range ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare "
     "RegexFullMatch ReverseSequence RoiAlign RotaryEmbedding STFT Scatter ScatterElements ScatterND SequenceAt "
     "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Size SoftmaxCrossEntropyLoss "
     "SplitToSequence StringConcat StringNormalizer StringSplit SwiGLU TensorScatter TfIdfVectorizer TopK Trilu Unique",
@@ -260,7 +261,17 @@ _OPAQUE = _all(
 
 KINDS: Mapping[str, Kind] = {
     row.name: row
-    for rows in (_ACTIVATIONS, _ELEMENTWISE, _LAYERS, _NORMALISATIONS, _REDUCTIONS, _MOVEMENTS, _OTHERS, _OPAQUE)
+    for rows in (
+        _ACTIVATIONS,
+        _ELEMENTWISE,
+        _LAYERS,
+        _RECURRENT,
+        _NORMALISATIONS,
+        _REDUCTIONS,
+        _MOVEMENTS,
+        _OTHERS,
+        _OPAQUE,
+    )
     for row in rows
 }
 

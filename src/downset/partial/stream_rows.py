@@ -18,7 +18,7 @@ from fractions import Fraction
 from math import lcm
 
 from downset.errors import UsageError
-from downset.graph.core import ABSENT, Graph, dtype_bits
+from downset.graph.core import ABSENT, Graph, Op, dtype_bits
 from downset.graph.cost import row_form
 from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
@@ -31,6 +31,9 @@ __all__ = ["MOST_IN_QUEUE", "KeptRows", "Moving", "Shift", "StreamRows", "moving
 
 MOST_IN_QUEUE = 16
 """The most states in a queue. A tensor that moves only once in more calls is computed whole."""
+
+
+_ALL = "the whole window is read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +188,16 @@ class _Shifts:
         """Why rows of the results differ from those of earlier calls although the rows of all inputs are the same."""
         graph, form, op = self.moving.graph, self.moving.form, self.moving.graph.ops[index]
         if form.ops[index].whole or any(item.map is None for item in form.ops[index].inputs):
-            return "the whole window is read"
+            return "padding by computed amounts (fold constants first)" if self._computes_pads(op) else _ALL
         if any(broadcast_axis(graph, op, position, form.axis) is not None for position in range(len(op.inputs))):
             return "constants with values for each row"
         return None
+
+    def _computes_pads(self, op: Op) -> bool:
+        """Whether operators compute the amounts of a padding, although they follow from constants alone."""
+        graph = self.moving.graph
+        amounts = op.inputs[1] if op.kind == "Pad" and len(op.inputs) > 1 else ABSENT
+        return amounts != ABSENT and graph.tensors[amounts].role == "constant" and amounts not in graph.constants
 
 
 def _backward(
