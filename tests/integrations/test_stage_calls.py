@@ -1,5 +1,6 @@
-"""Calls of what stages run, as programs make them: from several threads, inside other compiled modules, after failures, in
-all modes of PyTorch, from copies and pickles; and graphs that nearly are of inference. Eager PyTorch is the oracle."""
+"""Calls of what stages run, as programs make them: from several threads, inside other compiled modules, after failures,
+in all modes of PyTorch, from copies and pickles; and graphs that nearly are of inference. Eager PyTorch is the
+oracle."""
 
 import copy
 import pickle

@@ -117,7 +117,7 @@ def _module_class() -> Any:
         def __deepcopy__(self, memo: Any) -> Any:
             return type(self)(self._program, self._graph, self.plan, self._device, self._outputs)
 
-        @torch.compiler.disable
+        @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             values, structure = pytree.tree_flatten((args, kwargs))
             if structure != self._spec.in_spec:

@@ -26,7 +26,8 @@ Array = npt.NDArray[Any]
 def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
     """The same graph with the results of operators on constants as constants. The kernel table computes them when they
     are asked for. Without `sized` results that may depend on the batch size are left out: shapes, tensors expanded to
-    them, and those that operators make of numbers alone. Use that where the batch size is still to change. O(operators)."""
+    them, and those that operators make of numbers alone. Use that where the batch size is still to change.
+    O(operators)."""
     constants = dict(graph.constants)
     for op in graph.ops:
         outputs = [tensor for tensor in op.outputs if tensor != ABSENT]
