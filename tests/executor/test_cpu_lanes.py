@@ -217,7 +217,8 @@ def test_a_call_that_is_interrupted_leaves_nothing_for_the_next(monkeypatch, pla
 
     def slowly(step):
         waits[0] += 1
-        time.sleep(0.01)
+        if step == 1:  # the other lane's: what the call before has sent comes too early for it
+            time.sleep(0.05)
 
     binder = Terms(graph, units, program, slowly)
     given = [hash(("input", tensor)) for tensor in graph.inputs]
