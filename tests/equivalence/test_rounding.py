@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -12,7 +13,8 @@ from downset.results.sessions import FILE_ORDER
 from downset.runtimes.compare import Opened, compare, compare_outputs
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.ort import optimise_offline
-from downset.runtimes.rounding import TIMES, first_beyond, over_ranges
+from downset.runtimes.rounding import TIMES, first_beyond, least_scales, over_ranges
+from downset.tuning.merged_file import export_merged
 from tests.effort import cases
 from tests.networks import branchy
 
@@ -178,3 +180,59 @@ def test_floats_are_tried_over_several_ranges(tmp_path):
     indices = over_ranges([{"n": np.arange(3)}])
     assert {int(run["n"].max()) > 255 for run in indices} == {False, True}
     assert over_ranges([{"n": np.arange(3, dtype=np.uint8), "b": np.ones(2, bool)}]) == []
+
+
+def sigmoids(path, kind, *, apart):
+    """Two 1x1 convolutions side by side and the operator behind both; with `apart` the first weights are others."""
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal((3, 4, 1, 1)).astype(np.float32) for _ in range(2)]
+    weights[0] += np.float32(apart)
+    nodes = [helper.make_node("Conv", ["x", f"w{at}", "b"], [f"c{at}"], name=f"c{at}") for at in range(2)]
+    nodes += [helper.make_node("Concat", ["c0", "c1"], ["c"], axis=1), helper.make_node(kind, ["c"], ["s"])]
+    nodes += [helper.make_node("Transpose", ["s"], ["y"], perm=[0, 2, 3, 1])]
+    held = [*map(numpy_helper.from_array, weights, ("w0", "w1"))]
+    held += [numpy_helper.from_array(np.full(3, -16, np.float32), "b")]
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 33, 33])]
+    values += [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 33, 33, 6])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", values[:1], values[1:], held), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 8
+    onnx.save(model, str(path))
+    return path
+
+
+def test_a_sigmoid_s_small_results_are_right_to_the_last_bits_of_one(tmp_path):
+    """By numpy in float64: ONNX Runtime's own results of small values are farther away than their own last bits."""
+    graph = load(sigmoids(tmp_path / "s.onnx", "Sigmoid", apart=0))
+    assert least_scales(graph) == (1.0,)
+    assert least_scales(load(sigmoids(tmp_path / "r.onnx", "Relu", apart=0))) == (0.0,)
+    x = np.linspace(-19, -15, 1001, dtype=np.float32)
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Sigmoid", ["x"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1001])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1001])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    model.ir_version = 8
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (ours,) = session.run(None, {"x": x})
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    eps, away = np.finfo(np.float32).eps, np.abs(ours - exact).max()
+    assert 4 * eps * exact.max() < away <= 4 * eps
+    small = {"y": exact.astype(np.float32)}
+    for difference, seen in ((2 * eps, False), (5 * eps, True)):
+        other = {"y": small["y"] + np.float32(difference)}
+        assert first_beyond(small, small, other)
+        assert bool(first_beyond(small, small, other, scales={"y": 1.0})) == seen
+
+
+def test_a_merged_file_that_ends_in_a_sigmoid_of_small_values_agrees(tmp_path):
+    path = sigmoids(tmp_path / "s.onnx", "Sigmoid", apart=0)
+    result = export_merged(path, tmp_path / "m.onnx", candidate="stacked", threads=(1,), runs=15)
+    assert result.chosen == "stacked"
+    assert compare(path, tmp_path / "m.onnx").verdict() == "proven"
+    assert compare(sigmoids(tmp_path / "d.onnx", "Sigmoid", apart=1), tmp_path / "m.onnx").verdict() == "differ"

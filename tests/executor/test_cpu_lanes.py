@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from downset.executor import cpu
 from downset.executor.binder import KernelCall
 from downset.executor.cpu import CpuEngine
 from downset.executor.lane_program import lower
@@ -202,3 +203,54 @@ def test_the_first_failure_is_what_the_caller_sees(made, data):
         failing.clear()
         terms = in_order(graph)
         assert engine(given) == [terms[tensor] for tensor in graph.outputs]
+
+
+@pytest.mark.parametrize("place", ["receive", "start", "wait"])
+def test_a_call_that_is_interrupted_leaves_nothing_for_the_next(monkeypatch, place):
+    """KeyboardInterrupt between two kernels of the caller's lane: the other lanes end, and the next calls are right."""
+    graph = diamond()
+    units = UnitGraph(((0,), (1,), (2,), (3,)), (0, 0, 0b1, 0b110))
+    program = lower(units, STAGES, barriers=False)
+    before = threading.active_count()
+    expected = in_order(graph)
+    waits = [0]
+
+    def slowly(step):
+        waits[0] += 1
+        if step == 1:  # the other lane's: what the call before has sent comes too early for it
+            time.sleep(0.05)
+
+    binder = Terms(graph, units, program, slowly)
+    given = [hash(("input", tensor)) for tensor in graph.inputs]
+    with CpuEngine(binder, program, inputs=graph.inputs, outputs=graph.outputs, threads=4) as engine:
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                interrupting(patch, place)
+                with pytest.raises(KeyboardInterrupt):
+                    engine(given)
+            for _ in range(3):
+                assert engine(given) == [expected[tensor] for tensor in graph.outputs]
+    begin = time.monotonic()
+    while threading.active_count() > before and time.monotonic() - begin < PATIENCE_S:
+        time.sleep(0.01)
+    assert threading.active_count() == before and waits[0]
+
+
+def interrupting(patch, place):
+    """Raise KeyboardInterrupt once in the caller's thread: where it waits for another lane, or gives it an order."""
+    if place == "receive":
+        real, caller = cpu._execute, threading.current_thread()
+
+        def execute(tasks, table, failures):
+            if threading.current_thread() is caller:
+                real(tasks[:1], table, failures)
+                raise KeyboardInterrupt
+            real(tasks, table, failures)
+
+        patch.setattr(cpu, "_execute", execute)
+        return
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    patch.setattr(cpu._LaneThread, place, interrupt)

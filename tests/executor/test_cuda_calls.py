@@ -89,6 +89,27 @@ def test_a_call_on_another_stream_comes_behind_the_call_before(tmp_path, stand_i
     assert copies[-1] in stand_in.behind(stand_in.tail[stand_in.default])
 
 
+@pytest.mark.parametrize("where", ["copying in", "copying out"])
+def test_a_call_comes_behind_one_that_failed_on_another_stream(tmp_path, stand_in, monkeypatch, where):
+    path = branchy(tmp_path / "m.onnx")
+    engine, _ = engine_of(path, all_at_once)
+    values = [torch.from_numpy(value) for value in seeded_inputs(prepare(load(path)))]
+    expected, begun = [value.clone() for value in engine(values)], []
+
+    def failing(*_):
+        begun.append(stand_in.add(stand_in.current))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, torch.cuda.stream(torch.cuda.Stream()):
+        if where == "copying in":
+            patch.setattr(engine, "_bring", failing)
+        with pytest.raises(KeyboardInterrupt):
+            engine(values, failing)
+    ours = engine(values)
+    assert begun[0] in stand_in.behind(stand_in.tail[stand_in.default])
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_modes_and_gradients_of_the_caller_change_nothing(model, stand_in, device):
     program = torch.export.export(model, (torch.randn(1, 3, 6, 6),))

@@ -201,3 +201,28 @@ def test_mistakes_are_said_before_anything_is_measured(model, tmp_path):
     refused(model, "--ort-streams", out, "-o", out, says="both name")
     (tmp_path / "g.json").write_text(json.dumps(GRAPH))
     refused(tmp_path / "g.json", "--ort-streams", out, says=".onnx")
+
+
+def test_a_network_without_stages_gets_its_streams(tmp_path, monkeypatch):
+    """Streams are nodes of ONNX Runtime, which need no kernel of ours."""
+    nodes = [
+        onnx.helper.make_node("Celu", ["x"], ["a"], name="a"),
+        onnx.helper.make_node("Det", ["x"], ["d"], name="d"),
+    ]
+    nodes += [onnx.helper.make_node("Add", ["a", "d"], ["y"], name="y")]
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3, 3]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", values[:1], values[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    path, out = tmp_path / "m.onnx", tmp_path / "streams.json"
+    onnx.save(model, str(path))
+    clock(monkeypatch, 0.5)
+    command_of = ("stage", str(path), "--threads", "2", "--no-profiles")
+    done = CliRunner().invoke(command, [*command_of, "--ort-streams", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "note: no stages are planned: no kernel for operator" in done.output
+    assert f"written: {out} (streams for ONNX Runtime)" in done.output
+    assert sorted(name for stream in json.loads(out.read_text())["streams"] for name in stream) == ["a", "d", "y"]
+    done = CliRunner().invoke(command, [*command_of, "--ort-streams", str(out), "-o", str(tmp_path / "p.json")])
+    assert isinstance(done.exception, ds.UnsupportedError)
+    assert not (tmp_path / "p.json").exists()

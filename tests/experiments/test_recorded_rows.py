@@ -10,7 +10,7 @@ import pytest
 from downset.results.merged import LIMIT
 from experiments.inductor.__main__ import MEASURED
 from experiments.ios.cpu import verdict
-from experiments.ios.gpu import GOALS, TODAY
+from experiments.ios.gpu import EXPERIMENT, GOALS, TODAY
 from experiments.ios.networks import NETWORKS
 from experiments.rows import FOLDER, load_rows
 from experiments.speed.fit_scale import FROM_OPERATORS
@@ -81,6 +81,70 @@ def test_stages_gain_on_a_gpu_what_pages_say():
     assert len(today) == 4 and round(today[0], 2) == 1.0 and round(today[-1], 2) == 2.08
     assert all(row["difference"] < 2e-3 for row in rows.values())
     assert all(row["held"] for row in load_rows("ios_gpu_calls") if "held" in row)
+
+
+def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
+    """Each sentence of docs/stages.md about the table, made from the rows; README and results with the same figures."""
+    rows, page = load_rows("ios_gpu"), words_of("docs/stages.md")
+    of = {(row["network"], row["batch"]): row for row in rows}
+    timed = {key: {name: one for name, one in row["timed"].items() if isinstance(one, dict)} for key, row in of.items()}
+    assert {(row["device"], row["dtype"]) for row in rows} == {("NVIDIA H200", "float16")}
+    assert f"({', '.join(map(str, sorted(GOALS.values())[:-1]))} and {max(GOALS.values())} times)" in page
+    assert "on one NVIDIA H200 in float16 every goal of the four networks was reached" in page
+    gains = {key: each["chosen"]["device_ratio"] for key, each in timed.items()}
+    four, today = (sorted(gains[name, 1]["median"] for name in names) for names in (GOALS, TODAY))
+    assert f"gained {four[0]:.2f}x to {four[-1]:.2f}x over one CUDA graph in sequence" in words_of("README.md")
+    assert f"and {gains['moe_layer', 1]['median']:.2f}x on a layer of experts" in words_of("README.md")
+    told = f"{four[0]:.2f}x to {four[-1]:.2f}x over one CUDA graph in sequence of the same kernels on the paper's four"
+    assert f"{told} networks, and {today[0]:.2f}x to {today[-1]:.2f}x on four of today" in words_of("docs/results.md")
+
+    compiled = {key: each["reduce-overhead"] for key, each in timed.items() if "reduce-overhead" in each}
+    assert list(compiled) == [("squeezenet", 1), ("inception_v3", 1)] and "timed for two networks" in page
+    shorter = {
+        (key[0], measure): timed[key]["chosen"][measure]["p50"] < one[measure]["p50"]
+        for key, one in compiled.items()
+        for measure in ("device_s", "end_to_end_s")
+    }
+    assert [key for key, ours in shorter.items() if not ours] == [("squeezenet", "device_s")]
+    assert (
+        "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3 stages" in page
+    )
+
+    def ratio(row, *names):
+        seconds = {one["name"]: one["p50_s"] for one in row["candidates"]}
+        found = [seconds["sequential"] / seconds[name] for name in names if name in seconds]
+        return max(found) if found else None
+
+    merging = [one for row in rows if (one := ratio(row, "merge")) is not None]
+    assert max(merging) < 1.02 and min(merging) < 0.97 and "Merging alone gains next to nothing here, and loses" in page
+    search = ("parallel", "parallel, barriers", "both", "both, barriers")
+    first = [row for row in rows if row["batch"] == 1]
+    as_good = sum(ratio(row, "greedy") >= ratio(row, *search) for row in first)
+    assert (as_good, len(first)) == (5, 8) and "greedy is as good as the search or better on five of the eight" in page
+    priced = {key: each["ios"]["device_ratio"]["median"] for key, each in timed.items() if "ios" in each}
+    assert list(priced) == [("squeezenet", 1)] and f"alone: {priced['squeezenet', 1]:.2f}x" in page
+    assert gains["unet_block", 1]["low"] < 1.01 and "at 64 x 64 fills the device, and gains nothing" in page
+    assert [key for key in of if key[1] > 1] == [("inception_v3", 8)]
+    assert "Larger batches were measured for Inception V3 alone, at 8." in page
+    assert any(row.get("rounded") for row in rows) and "Rows marked `rounded`" in page
+    assert not any(one["exposed"] for each in timed.values() for one in each.values())
+    (seconds,) = (row for row in load_rows("ios_gpu_calls") if row["property"].endswith(": staged"))
+    (plain,) = (row for row in load_rows("ios_gpu_calls") if row["property"].endswith(": exported program"))
+    returned, ended = (f"{1000 * seconds[key]:.2f}" for key in ("returned_s", "ended_s"))
+    assert f"returned after {returned} ms and its result was there after {ended};" in page
+    assert f"the exported program itself took {1000 * plain['ended_s']:.1f}." in page
+    assert EXPERIMENT.options["--seconds"]["default"] == 8.5 * 60 and "within eight and a half minutes" in page
+    assert not re.search(r"no GPU (row|was measured|is at hand)", page + words_of("README.md"), re.IGNORECASE)
+
+
+def test_each_finding_about_the_cuda_path_names_code_and_a_test_that_are_there():
+    table = (EXPERIMENTS.parent / "docs/decisions/0030-a-call-waits-for-nothing.md").read_text()
+    found = re.findall(r"^\| .* \| .* \| `(\S+)` `(\w+)` \| `(\S+)` `(\w+)` \|$", table, re.MULTILINE)
+    assert len(found) == len(re.findall(r"^\| .*test_\w+` \|$", table, re.MULTILINE)) == 13
+    for file, name, tests, test in found:
+        root = EXPERIMENTS.parent if file.startswith("experiments") else EXPERIMENTS.parent / "src/downset"
+        assert re.search(rf"def {name}\(", (root / file).read_text()), (file, name)
+        assert re.search(rf"def {test}\(", (EXPERIMENTS.parent / "tests" / tests).read_text()), (tests, test)
 
 
 def test_no_merged_file_was_written_that_is_slower_without_being_asked_for():

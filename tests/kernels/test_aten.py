@@ -64,6 +64,17 @@ CASES = {
         x.half().softmax(2, dtype=torch.float32),
         (x > 0).sum(1, dtype=torch.float64),
     ),
+    "factories": lambda x, y, table: (
+        x + torch.arange(8) + torch.arange(1.0, 9.0, dtype=torch.float64),
+        torch.cat([x, torch.zeros(2, 1, 8), torch.ones(2, 2, 8)], 1) + torch.full((8,), 3.5),
+        x + torch.zeros_like(x) + torch.ones_like(y) * torch.full_like(x, 0.5),
+        x @ torch.eye(8) + x.new_zeros(8) + x.new_ones(8) + x.new_full((8,), 2) + torch.linspace(0, 1, 8),
+        torch.where(x > 0, x, torch.tensor(-1.0)) * torch.tensor([1.0, 2.0] * 4),
+        x.masked_fill(torch.ones(4, 8, dtype=torch.bool).triu(1), 9) + torch.ones(8, dtype=torch.bfloat16),
+        torch.arange(0, 9, 2),
+        torch.zeros(3, dtype=torch.bfloat16),
+        torch.full((2,), True),
+    ),
     "tests": lambda x, y, table: (x.isnan() | (x > y), (x > 0).any(1), (x > -9).all(), *x.max(2), x.min(1)[0], x % 0.3),
     "norms": lambda x, y, table: (
         functional.batch_norm(x.sigmoid(), *table[:4].detach().abs().unbind(1)),
@@ -117,7 +128,7 @@ def test_what_writes_draws_or_reads_files_is_not_run(kind):
     assert not is_pure_aten(kind)
 
 
-@pytest.mark.parametrize("name", sorted(aten._PURE))
+@pytest.mark.parametrize("name", sorted(aten._PURE | aten._FACTORIES))
 def test_what_writes_to_its_arguments_is_refused_by_pytorchs_own_schemas(name):
     packet = getattr(torch.ops.aten, name)
     for overload in packet.overloads():

@@ -120,7 +120,7 @@ __all__ = ["stage"]
 )
 def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Search stages for MODEL on a device, time whole candidates, keep the best; sequential unless measured better."""
-    from downset.errors import UsageError
+    from downset.errors import UnsupportedError, UsageError
     from downset.executor.device import open_device
     from downset.formats.onnx.data_files import weights_beside
     from downset.formats.plan_json import write_plan
@@ -128,7 +128,7 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     from downset.process.whole_files import check_output
     from downset.reports.json_form import json_of
     from downset.reports.stages import stage_document
-    from downset.reports.terminal import print_document
+    from downset.reports.terminal import print_document, print_lines
     from downset.tuning.profiles import Profiles
     from downset.tuning.search import StageLimits
     from downset.tuning.tune import check_candidate, tune_stages
@@ -163,18 +163,29 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     for path in filter(None, (output, streams_path)):
         check_output(path, source=weights_beside(loaded))
     profiles = None if options["no_profiles"] else Profiles()
-    with counting(talk) as progress:
-        result = tune_stages(
-            loaded,
-            device,
-            batch=options["batch"],
-            limits=limits,
-            profiles=profiles,
-            runs=options["runs"],
-            progress=progress,
-            peers=True,
-            candidate=options["candidate"],
-        )
+    streams_alone = streams_path is not None and not as_json and output is None and not any(pictures.values())
+    try:
+        with counting(talk) as progress:
+            result = tune_stages(
+                loaded,
+                device,
+                batch=options["batch"],
+                limits=limits,
+                profiles=profiles,
+                runs=options["runs"],
+                progress=progress,
+                peers=True,
+                candidate=options["candidate"],
+            )
+    except UnsupportedError as error:
+        if not streams_alone:
+            raise
+        talk.print(f"note: no stages are planned: {error}", markup=False, soft_wrap=True)
+        with waiting(talk, "timing sessions of ONNX Runtime"):
+            line, why_not = _write_streams(streams_path, loaded, device.threads, options)
+        told = [] if quiet else _streams_lines(streams_path, why_not)
+        print_lines(console(), [line, *told])
+        return
     if output is not None:
         write_plan(output, result.plan)
     streams_note, why_not = "", ""
@@ -190,9 +201,8 @@ def stage(model: str, output: str | None, as_json: bool, quiet: bool, **options:
     else:
         written = [streams_note] if streams_note else []
         if not quiet:
-            streams = (None if why_not else streams_path, "streams for ONNX Runtime")
-            written += written_lines(pictures, (output, "a plan of stages"), streams)
-            written += [f"not written: {streams_path} ({why_not})"] if why_not else []
+            written += written_lines(pictures, (output, "a plan of stages"))
+            written += [] if streams_path is None else _streams_lines(streams_path, why_not)
         print_document(console(), worded(document), written=written)
     for note in result.notes:
         talk.print(f"note: {note}", markup=False, soft_wrap=True)
@@ -244,6 +254,13 @@ def _write_streams(path: str, loaded: Graph, threads: int, options: Mapping[str,
     if timed.kept:
         write_whole(path, timed.content())
     return str(timed), timed.why_not
+
+
+def _streams_lines(path: str, why_not: str) -> list[str]:
+    """The line on a file of streams, written or not."""
+    if why_not:
+        return [f"not written: {path} ({why_not})"]
+    return written_lines({}, (path, "streams for ONNX Runtime"))
 
 
 def _named(output: str | None, pictures: Mapping[str, str | None], *, quiet: bool) -> Written:

@@ -55,12 +55,19 @@ class CpuEngine:
         threads: int,
     ) -> None:
         self._torch = torch_library()
-        self._inputs, self._outputs, self._threads = tuple(inputs), tuple(outputs), threads
-        self._regions = _regions(binder, program, set(outputs), threads)
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        self._made = binder, program, set(outputs), threads
         self._fixed = binder.fixed_outputs(outputs)
+        self._open()
+
+    def _open(self) -> None:
+        self._regions = _regions(*self._made)
         self._workers = [_LaneThread(lane) for lane in range(1, max((len(r.lanes) for r in self._regions), default=1))]
+        self._left = False
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
+        if self._left:
+            self._open()
         torch = self._torch
         table: dict[int, Any] = {**self._fixed, **dict(zip(self._inputs, values, strict=True))}
         before = torch.get_num_threads()
@@ -70,16 +77,32 @@ class CpuEngine:
                     torch.set_num_threads(region.threads)
                     busy = self._workers[: len(region.lanes) - 1]
                     failures: list[BaseException] = []
-                    for worker, tasks in zip(busy, region.lanes[1:], strict=True):
-                        worker.start(tasks, table, failures, region.threads)
-                    _execute(region.lanes[0], table, failures)
-                    for worker in busy:
-                        worker.wait()
+                    try:
+                        for worker, tasks in zip(busy, region.lanes[1:], strict=True):
+                            worker.start(tasks, table, failures, region.threads)
+                        _execute(region.lanes[0], table, failures)
+                        for worker in busy:
+                            worker.wait()
+                    except BaseException as error:  # between two kernels, such as KeyboardInterrupt
+                        failures.append(error)
+                        self._leave()
+                        raise
                     if failures:
                         raise failures[0]
                 return [table[tensor] for tensor in self._outputs]
         finally:
             torch.set_num_threads(before)
+
+    def _leave(self) -> None:
+        """Leave the lanes of a call that ends while they may still run. They compute nothing more, and end. The next
+        call makes other lanes and queues, because these hold what this call has sent."""
+        self._left = True
+        for task in (task for region in self._regions for lane in region.lanes for task in lane):
+            for queue in task.send:
+                queue.put(None)
+        for worker in self._workers:
+            worker.leave()
+        self._workers = []
 
     def close(self) -> None:
         for worker in self._workers:
@@ -128,8 +151,12 @@ class _LaneThread:
     def wait(self) -> None:
         self._done.get()
 
-    def stop(self) -> None:
+    def leave(self) -> None:
+        """End the thread once it has done its order, and do not wait for that."""
         self._orders.put(None)
+
+    def stop(self) -> None:
+        self.leave()
         self._thread.join()
 
     def _serve(self) -> None:

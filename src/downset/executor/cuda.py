@@ -112,21 +112,24 @@ class CudaEngine:
         self.launch(values)
         if take is None:
             return list(self.results)
-        taken = [take(position, value) for position, value in enumerate(self.results)]
-        self._ended.record(self._last_stream)
-        return taken
+        try:
+            return [take(position, value) for position, value in enumerate(self.results)]
+        finally:
+            self._ended.record(self._last_stream)
 
     def launch(self, values: Sequence[Any]) -> None:
         """Copy the inputs in and start the graph on the current stream."""
         stream = self._torch.cuda.current_stream()
         if self._last_stream is not None and self._last_stream != stream:
             stream.wait_event(self._ended)
-        with self._torch.no_grad():
-            for static, value in zip(self.static, values, strict=True):
-                self._bring(static, value)
-        self.graph.replay()
-        self._last_stream = stream
-        self._ended.record(stream)
+        try:
+            with self._torch.no_grad():
+                for static, value in zip(self.static, values, strict=True):
+                    self._bring(static, value)
+            self.graph.replay()
+        finally:  # a call that fails has begun work of this stream, too
+            self._last_stream = stream
+            self._ended.record(stream)
 
     def _bring(self, static: Any, value: Any) -> None:
         if value.device.type == "cpu":

@@ -16,7 +16,7 @@ from downset.reports.comparisons import difference
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.runtimes.feeds import Feeds, made_feeds
 from downset.runtimes.outputs import in_ort
-from downset.runtimes.rounding import HeldFile, held_to_levels
+from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales
 
 __all__ = ["axes_of", "growth_by_axis", "held_at_other_sizes"]
 
@@ -39,6 +39,7 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile) -> tuple[str, ..
             continue
         sizes = _listed(axes, shapes)
         try:
+            held = replace(held, scales=least_scales(graph))
             comparison = held_to_levels(job.path, held, _feeds(job, graph, shapes), (), ranged=False)
         except LimitReached:  # larger inputs take longer, which says nothing about the file
             continue

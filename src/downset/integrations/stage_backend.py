@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -31,7 +32,8 @@ def stage_backend(module: Any, inputs: Sequence[Any], *, options: Mapping[str, A
     are read again for the same plan. Writes through `parameter.data` are not noticed. A graph that stages do not run
     goes to PyTorch's own compiler, and the logger `downset` says why in one line: gradients, autocast, sizes that are
     not fixed (compile with `dynamic=False`), writes to inputs or buffers, random numbers, operators without a kernel,
-    tensors of several devices, views of weights as outputs. PyTorch calls a backend for each graph between breaks;
+    tensors of several devices, weights made in inference mode, views of weights as outputs. Any number of threads may
+    call what was compiled; one call runs at a time. PyTorch calls a backend for each graph between breaks;
     `fullgraph=True` names the break. Outputs have the strides that PyTorch traced, and share memory as there.
 
     `options`: `limits`, `runs` and `views` as for `stage_module`; `strict` raises UnsupportedError where PyTorch's
@@ -56,29 +58,35 @@ def stage_backend(module: Any, inputs: Sequence[Any], *, options: Mapping[str, A
 
 
 class _StagedGraph:
-    """A graph with its weights as constants, staged; staged again by the same plan where a weight has changed."""
+    """A graph with its weights as constants, staged; staged again by the same plan where a weight has changed.
+
+    The graph is exported once, where PyTorch compiles and other threads wait: PyTorch's export may not run on two
+    threads."""
 
     def __init__(self, module: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> None:
-        self._module, self._options, self._device = module, options, _device(inputs)
+        self._options, self._device, self._lock = options, _device(inputs), threading.Lock()
         self._weights = [place for place, value in enumerate(inputs) if _is_weight(value)]
         self._moving = [place for place, value in enumerate(inputs) if not _is_weight(value)]
+        self._program = _exported(module, inputs, self._weights, self._moving)
+        check_tensors(self._program)
+        if StagedOutputs(self._program, copies=False, views=False, fixed=()).of_weights:
+            raise UnsupportedError("it returns a view of a weight")
         self._stage(inputs, None)
 
     def call(self, *values: Any) -> list[Any]:
         """The graph's outputs; a list, as PyTorch's own compiler makes it."""
-        if self._states != self._read(values):
-            self._close()
-            self._stage(values, self._staged.plan)
-        return list(self._staged(*[values[place] for place in self._moving]))
+        with self._lock:
+            if self._states != self._read(values):
+                self._close()
+                self._program.state_dict.update({_name(place): values[place].detach() for place in self._weights})
+                self._stage(values, self._staged.plan)
+            return list(self._staged(*[values[place] for place in self._moving]))
 
     def _stage(self, values: Sequence[Any], plan: StagePlan | None) -> None:
-        program = _exported(self._module, values, self._weights, self._moving)
-        check_tensors(program)
-        if StagedOutputs(program, copies=False, views=False, fixed=()).of_weights:
-            raise UnsupportedError("it returns a view of a weight")
-        self._staged = stage_module(program, self._device, plan=plan, **self._options)
-        self._states = self._read(values)
+        states = self._read(values)  # before the weights are: a write from now on is noticed
+        self._staged = stage_module(self._program, self._device, plan=plan, **self._options)
         self._close = weakref.finalize(self, self._staged.close)
+        self._states = states  # last: a call that ends before has staged nothing
 
     def _read(self, values: Sequence[Any]) -> list[tuple[int, int]]:
         """Where each weight lies, and how often it was written to: a change of a weight changes one of both."""
@@ -99,6 +107,8 @@ def _device(inputs: Sequence[Any]) -> str:
             raise UnsupportedError("it has a size or a number that is not fixed; compile with dynamic=False")
         if value.requires_grad and torch.is_grad_enabled():
             raise UnsupportedError("it computes gradients; stages are for inference (torch.no_grad or inference_mode)")
+        if _is_weight(value) and value.is_inference():
+            raise UnsupportedError("a weight was made in inference mode, where PyTorch counts no writes to it")
     devices = {value.device for value in inputs}
     if any(torch.is_autocast_enabled(device.type) for device in devices if device.type in ("cpu", "cuda")):
         raise UnsupportedError("autocast is on; stages run a model in its own element types, such as model.bfloat16()")
@@ -109,6 +119,11 @@ def _device(inputs: Sequence[Any]) -> str:
         named = ", ".join(sorted(map(str, devices)))
         raise UnsupportedError(f"its tensors lie on {named}; stages run on one device: the CPU, or CUDA's current one")
     return next((str(device.type) for device in devices), "cpu")
+
+
+def _name(place: int) -> str:
+    """The name in the exported program of the weight that PyTorch gives as this input."""
+    return f"weight_{place}"
 
 
 def _exported(module: Any, values: Sequence[Any], weights: Sequence[int], moving: Sequence[int]) -> Any:
@@ -133,13 +148,13 @@ def _holder_class() -> Any:
         def __init__(self, module: Any, weights: Mapping[int, Any], moving: Sequence[int]) -> None:
             super().__init__()
             self._module, self._moving = module, moving
-            self._names = {place: f"weight_{place}" for place in weights}
+            self._places = tuple(weights)
             for place, value in weights.items():
-                self.register_buffer(self._names[place], value)
+                self.register_buffer(_name(place), value)
 
         def forward(self, *given: Any) -> Any:
             taken = dict(zip(self._moving, given, strict=True))
-            taken |= {place: getattr(self, name) for place, name in self._names.items()}
+            taken |= {place: getattr(self, _name(place)) for place in self._places}
             return tuple(self._module(*(taken[place] for place in range(len(taken)))))
 
     return Holder

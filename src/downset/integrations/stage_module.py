@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import warnings
 from collections.abc import Sequence
@@ -45,7 +46,8 @@ def stage_module(
     program's outputs in their structure, with the program's strides. Outputs share memory with an input or each other
     where those of the program do, if the input has the strides with which it was exported. Weights are copied: the
     module has no parameters and computes no gradients.
-    Only one call may run at a time. `close()` ends the threads of the lanes.
+    Any number of threads may call it; one call runs at a time. `close()` ends the threads of the lanes. A copy and a
+    pickle hold the program, the plan and the device. Inside a module that PyTorch compiles it runs as it is.
 
     On CUDA a call waits for nothing: it is work of the current stream, and outputs are copied out of the captured graph
     in that order. `views`: outputs may be the graph's own memory instead, which the next call overwrites. Merged
@@ -67,7 +69,14 @@ def stage_module(
     check_plan(prepared, plan, opened)
     fixed = [place for place, tensor in enumerate(prepared.outputs) if tensor in prepared.constants]
     outputs = StagedOutputs(exported_program, copies=opened.kind == "cuda", views=views, fixed=fixed)
-    return _module_class()(prepared, plan, opened, exported_program.call_spec, outputs)
+    return _module_class()(exported_program, prepared, plan, opened, outputs)
+
+
+def _unpickled(program: bytes, plan: StagePlan, device: TorchDevice, views: bool) -> Any:
+    """The module of a pickle. Raises InvalidPlan where the device is another one."""
+    export = optional_library("torch.export", what="running stages", extra="torch")
+    here = open_device(device.kind, dtype=device.dtype, threads=device.threads if device.kind == "cpu" else None)
+    return stage_module(export.load(io.BytesIO(program)), here, plan=plan, views=views)
 
 
 def check_tensors(program: Any) -> None:
@@ -91,14 +100,24 @@ def _module_class() -> Any:
         """Runs a plan of stages; made by `stage_module`."""
 
         def __init__(
-            self, graph: Graph, plan: StagePlan, device: TorchDevice, call_spec: Any, outputs: StagedOutputs
+            self, program: Any, graph: Graph, plan: StagePlan, device: TorchDevice, outputs: StagedOutputs
         ) -> None:
             super().__init__()
             self.plan = plan
-            self._graph, self._device, self._spec, self._outputs = graph, device, call_spec, outputs
+            self._program, self._graph, self._device, self._outputs = program, graph, device, outputs
+            self._spec = program.call_spec
             self._engines: dict[bool, PlannedEngine] = {}
             self._lock = threading.Lock()
 
+        def __reduce__(self) -> Any:
+            saved = io.BytesIO()
+            torch.export.save(self._program, saved)
+            return _unpickled, (saved.getvalue(), self.plan, self._device, self._outputs.views)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return type(self)(self._program, self._graph, self.plan, self._device, self._outputs)
+
+        @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             values, structure = pytree.tree_flatten((args, kwargs))
             if structure != self._spec.in_spec:

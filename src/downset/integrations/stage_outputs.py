@@ -39,7 +39,7 @@ class StagedOutputs:
         placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
         inputs = [placeholders[name] for name in program.graph_signature.user_inputs]
         results = [node.meta["val"] for node in program.graph.output_node().args[0]]
-        self._copies, self._views, self._fixed = copies, views, frozenset(fixed)
+        self._copies, self.views, self._fixed = copies, views, frozenset(fixed)
         self._given = [_layout(value) for value in inputs]
         self._outputs = _described(inputs, results)
         weights = {_memory(value) for value in placeholders.values()} - set(map(_memory, inputs))
@@ -62,14 +62,14 @@ class StagedOutputs:
             if output.source >= 0 and _layout(inputs[output.source]) == self._given[output.source]:
                 given = inputs[output.source].detach()
                 return given.as_strided(output.shape, output.strides, given.storage_offset() + output.offset)
-            if output.group in self._sizes and not self._views:
+            if output.group in self._sizes and not self.views:
                 if output.group not in buffers:
                     buffers[output.group] = value.new_empty(self._sizes[output.group], dtype=output.dtype)
                 return _filled(buffers[output.group].as_strided(output.shape, output.strides, output.offset), value)
             storage = value.untyped_storage().data_ptr()
-            ours = position in self._fixed or (self._copies and not self._views)
+            ours = position in self._fixed or (self._copies and not self.views)
             if not ours and storage not in taken and value.dtype == output.dtype and _lies(value, output.strides):
-                if not self._views:
+                if not self.views:
                     taken.add(storage)
                 return value
             result = torch.empty_strided(output.shape, output.strides, dtype=output.dtype, device=value.device)

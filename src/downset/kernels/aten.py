@@ -18,11 +18,18 @@ CALL = "call"
 """The attribute of an operator that holds its arguments; {"tensor": n} stands for its input n."""
 
 _PREFIX = "aten::"
+_SETTING = {"setting": "an element type, a device or a layout"}
 _IDENTITIES = frozenset(
-    "_assert_tensor_metadata _to_copy alias clone contiguous detach lift_fresh_copy to type_as".split()  # noqa: SIM905
+    "_assert_tensor_metadata _to_copy alias clone contiguous detach detach_ lift_fresh_copy to type_as".split()  # noqa: SIM905
 )
 """The executor converts results to the element type that the graph states, which fixed shapes and types assert too, and
 outputs to their layouts and memory."""
+_FACTORIES = frozenset(
+    """
+    arange eye full full_like linspace new_full new_ones new_zeros ones ones_like scalar_tensor zeros zeros_like
+    """.split()  # noqa: SIM905
+)
+"""They make values of numbers alone, on any device. Those with no input are constants of the graph."""
 _PURE = frozenset(
     """
     abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d add addmm all amax amin any argmax argmin atan
@@ -42,10 +49,13 @@ _PURE = frozenset(
 )
 
 
+_RUN = _PURE | _IDENTITIES | _FACTORIES
+
+
 def is_pure_aten(kind: str) -> bool:
     """Whether operators of this kind run here."""
     base = kind.removeprefix(_PREFIX).partition(".")[0]
-    return kind.startswith(_PREFIX) and (base in _PURE or base in _IDENTITIES)
+    return kind.startswith(_PREFIX) and base in _RUN
 
 
 def aten_call(op: Op, inputs: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
@@ -57,7 +67,10 @@ def aten_call(op: Op, inputs: Sequence[Any], shapes: Sequence[Any]) -> list[Any]
     if operator._schema.is_mutable:
         raise ValueError(f"{op.kind} writes to its arguments")
     call = op.attrs[CALL]
-    args, kwargs = _with_tensors(call["args"], inputs), _with_tensors(call["kwargs"], inputs)
+    named = call["kwargs"]
+    if base in _FACTORIES:  # a device and a layout change no value
+        named = {name: value for name, value in named.items() if value != _SETTING}
+    args, kwargs = _with_tensors(call["args"], inputs), _with_tensors(named, inputs)
     if base == "scaled_dot_product_attention" and (args[4:5] or [kwargs.get("dropout_p", 0.0)])[0]:
         raise ValueError("its dropout draws random numbers")
     if base in ("batch_norm", "instance_norm") and args[3] is not None and args[5]:

@@ -1,4 +1,5 @@
-"""Values that are known before a run: results of operators that read only constants, and shapes, which are fixed."""
+"""Values that are known before a run: results of operators that read only constants or nothing, and shapes, which are
+fixed."""
 
 from __future__ import annotations
 
@@ -24,21 +25,22 @@ Array = npt.NDArray[Any]
 
 def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
     """The same graph with the results of operators on constants as constants. The kernel table computes them when they
-    are asked for. Without `sized` results that may depend on the batch size are left out: shapes, and tensors expanded
-    to them. Use that where the batch size is still to change. O(operators)."""
+    are asked for. Without `sized` results that may depend on the batch size are left out: shapes, tensors expanded to
+    them, and those that operators make of numbers alone. Use that where the batch size is still to change.
+    O(operators)."""
     constants = dict(graph.constants)
     for op in graph.ops:
         outputs = [tensor for tensor in op.outputs if tensor != ABSENT]
         row = kind_of(op.kind)
         if not has_kernel(op.kind) or row.draws != "never" or all(tensor in constants for tensor in outputs):
             continue
-        if row.sized and not sized:
-            continue
         inputs = [tensor for tensor in op.inputs if tensor != ABSENT]
+        if not sized and (row.sized or not inputs):
+            continue
         if op.kind == "Shape":
             first, stop = int(op.attrs.get("start", 0)), op.attrs.get("end")
             constants[outputs[0]] = partial(np.array, graph.tensors[op.inputs[0]].shape[first:stop], np.int64)
-        elif inputs and all(tensor in constants for tensor in inputs):
+        elif all(tensor in constants for tensor in inputs):
             run = _once(graph, op, [None if tensor == ABSENT else constants[tensor] for tensor in op.inputs])
             for index, tensor in enumerate(op.outputs):
                 if tensor != ABSENT:
@@ -48,6 +50,11 @@ def with_known_values(graph: Graph, *, sized: bool = True) -> Graph:
 
 def _result(run: Callable[[], list[Array]], position: int) -> Array:
     return run()[position]
+
+
+def _plain(result: Any) -> Any:
+    """The result in a type that numpy has."""
+    return result.float() if str(result.dtype) == "torch.bfloat16" else result
 
 
 def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> Callable[[], list[Array]]:
@@ -64,7 +71,7 @@ def _once(graph: Graph, op: Op, reads: Sequence[Callable[[], Array] | None]) -> 
                 results = compute(op, arguments, [() if tensor is None else tensor.shape for tensor in metas])
             cache.append(
                 [
-                    np.asarray(result.numpy(), None if tensor is None else numpy_type(tensor.dtype))
+                    np.asarray(_plain(result).numpy(), None if tensor is None else numpy_type(tensor.dtype))
                     for result, tensor in zip(results, metas, strict=False)
                 ]
             )

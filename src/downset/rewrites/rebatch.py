@@ -29,12 +29,19 @@ def batch_or_one(graph: Graph) -> int:
 
 def rebatch(graph: Graph, batch: int) -> Graph:
     """The graph with `batch` as the leading dimension of every activation. Raises UsageError for a batch below 1, and
-    UnsupportedError that names the first activation whose leading dimension is not the present batch. O(tensors)."""
+    UnsupportedError that names an operator that reads nothing, or the first activation whose leading dimension is not
+    the present batch. O(tensors)."""
     if batch < 1:
         raise UsageError(f"batch must be at least 1; given {batch}")
     before = batch_of(graph)
     if batch == before:
         return graph
+    for op in graph.ops:
+        if not op.inputs and not all(tensor in graph.constants for tensor in op.outputs):
+            raise UnsupportedError(
+                f"operator {op.name!r} makes its values of numbers alone, which may be for batch {before} only; the "
+                f"network cannot be planned for batch {batch}"
+            )
     results = {tensor for op in graph.ops for tensor in op.outputs if tensor != ABSENT} | set(graph.inputs)
     tensors = list(graph.tensors)
     for index in sorted(results - set(graph.constants)):

@@ -37,7 +37,7 @@ from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
 from downset.runtimes.reaching import Reached, reach
-from downset.runtimes.rounding import HeldFile, held_to_levels
+from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales
 from downset.runtimes.streams import compare_hops, runtime_of
 
 __all__ = ["RUNTIMES", "Opened", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
@@ -310,7 +310,8 @@ def _held(
         if optimised:
             form = opened.form or stack.enter_context(_optimised(first))
         form_graph = graphs[0] if form == first else load(form, shapes=source.shapes)
-        held = HeldFile.of(second, opened.settings, form, proof, exact=opened.exact)
+        scales = least_scales(graphs[0])
+        held = HeldFile.of(second, opened.settings, form, proof, exact=opened.exact, scales=scales)
         return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), ranged=not source.files)
 
 

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError
+from downset.graph.core import Graph
+from downset.graph.kinds import kind_of
 from downset.results.comparisons import Comparison, Proof, Rounding
 from downset.results.sessions import DEFAULT, EXTENDED, FILE_ORDER, SessionSettings
 from downset.runtimes.differences import compare_arrays, same_bits, vary
 from downset.runtimes.feeds import Feeds
 from downset.runtimes.outputs import Array, Named, ort_inside, worker_outputs
 
-__all__ = ["LEVELS", "TIMES", "HeldFile", "first_beyond", "held_to_levels", "level_of", "over_ranges"]
+__all__ = ["LEVELS", "TIMES", "HeldFile", "first_beyond", "held_to_levels", "least_scales", "level_of", "over_ranges"]
 
 Runs = Sequence[Sequence[Array]]
 """By run: the outputs; none of a run that failed."""
@@ -32,6 +34,8 @@ TIMES = 4.0
 _LAST_BITS, _LAST_BITS_OF_SUMS = 4.0, 64.0
 """The difference that is always allowed of floats, in steps of the largest value's last bit; the second of files whose
 certificate is checked, as levels may agree bit for bit where sums in parts cannot."""
+_OF_ONE = ("Sigmoid", "HardSigmoid")
+"""Operators that add to a half: a small result is right to the last bits of 1, not to its own."""
 _SCALES = (1 / 16, 16.0)
 _INTEGERS = (1 << 8, 1 << 12)
 LEVELS: Mapping[str, SessionSettings] = {"extended": EXTENDED, "none": FILE_ORDER, "all": DEFAULT}
@@ -43,25 +47,47 @@ class HeldFile:
     """A file that is held to an original. `settings`: with which it is opened. `form`: the file that holds what ONNX
     Runtime executes of the original: the original, or what the optimisation makes of it. `exact`: whether the file has
     the operators of `form` and computes every element as they do. `certified`: whether it is proven by a certificate to
-    compute parts of these."""
+    compute parts of these. `scales`: by output, the least value in whose last bits differences are counted
+    (`least_scales`)."""
 
     path: Named
     settings: SessionSettings
     form: Named
     exact: bool
     certified: bool = False
+    scales: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, path: Named, settings: SessionSettings, form: Named, proof: Proof | None, *, exact: bool) -> HeldFile:
+    def of(
+        cls,
+        path: Named,
+        settings: SessionSettings,
+        form: Named,
+        proof: Proof | None,
+        *,
+        exact: bool,
+        scales: tuple[float, ...] = (),
+    ) -> HeldFile:
         """The file with what a proof says of it; `exact`: what is said where there is no proof."""
         if proof is None or not proof.proven:
-            return cls(path, settings, form, exact)
+            return cls(path, settings, form, exact, scales=scales)
         same = proof.exact and not proof.rewrites
-        return cls(path, settings, form, same, not same)
+        return cls(path, settings, form, same, not same, scales)
 
     @property
     def last_bits(self) -> float:
         return _LAST_BITS_OF_SUMS if self.certified else _LAST_BITS
+
+
+def least_scales(graph: Graph) -> tuple[float, ...]:
+    """By output: 1 where its elements are those of a sigmoid, else 0."""
+    made_by, scales = graph.producers(), []
+    for output in graph.outputs:
+        op = made_by[output]
+        while op >= 0 and kind_of(graph.ops[op].kind).category in ("shape-only", "movement"):
+            op = made_by[graph.ops[op].inputs[0]]
+        scales.append(float(op >= 0 and graph.ops[op].kind in _OF_ONE))
+    return tuple(scales)
 
 
 def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequence[str], *, ranged: bool) -> Comparison:
@@ -76,7 +102,7 @@ def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequen
     usual = levels["all"]
     plain = levels.get("none", usual)
     level = level_of(levels, theirs)
-    beyond = _runs_beyond(usual, plain, theirs, held.last_bits)
+    beyond = _runs_beyond(usual, plain, theirs, held)
     if held.exact and not level and not beyond:
         in_order = () if held.settings == FILE_ORDER else _kept(_outputs(held.path, feeds, more, FILE_ORDER), ran)
         if not in_order or not level_of(levels, in_order):
@@ -128,23 +154,25 @@ def first_beyond(
     theirs: Mapping[str, Array],
     *,
     last_bits: float = _LAST_BITS,
+    scales: Mapping[str, float] | None = None,
 ) -> str:
     """A message about the first tensor of `theirs` that is farther from `usual` than allowed, by how far `plain` is; ""
-    where there is none. Tensors that one of them lacks are not compared."""
+    where there is none. Tensors that one of them lacks are not compared. `scales`: see `least_scales`."""
     for name, value in usual.items():
         if name not in theirs:
             continue
         away, own = _apart(value, theirs[name]), _apart(value, plain.get(name, value))
-        if away > TIMES * own + _step(value, last_bits):
+        if away > TIMES * own + _step(value, last_bits, (scales or {}).get(name, 0.0)):
             up_to = f" of values up to {_largest(value):.3g}" if value.dtype.kind == "f" else ""
             return f"{name} differs by up to {away:.3g}{up_to}, ONNX Runtime's own optimisation moves it by {own:.3g}"
     return ""
 
 
-def _runs_beyond(usual: Runs, plain: Runs, theirs: Runs, last_bits: float) -> str:
+def _runs_beyond(usual: Runs, plain: Runs, theirs: Runs, held: HeldFile) -> str:
+    scales = {f"output {index}": scale for index, scale in enumerate(held.scales)}
     for ours, without, others in zip(usual, plain, theirs, strict=True):
         named = [{f"output {index}": value for index, value in enumerate(run)} for run in (ours, without, others)]
-        if beyond := first_beyond(*named, last_bits=last_bits):
+        if beyond := first_beyond(*named, last_bits=held.last_bits, scales=scales):
             return beyond
     return ""
 
@@ -203,9 +231,11 @@ def _apart(one: Array, other: Array) -> float:
     return float("inf") if worst is None else float(worst)
 
 
-def _step(value: Array, last_bits: float) -> float:
-    """The difference that is always allowed: some of the last bits of floats."""
-    return last_bits * float(np.finfo(value.dtype).eps) * _largest(value) if value.dtype.kind == "f" else 0.0
+def _step(value: Array, last_bits: float, scale: float = 0.0) -> float:
+    """The difference that is always allowed: some of the last bits of floats, of the largest value or of `scale`."""
+    if value.dtype.kind != "f":
+        return 0.0
+    return last_bits * float(np.finfo(value.dtype).eps) * max(_largest(value), scale)
 
 
 def _largest(value: Array) -> float:
