@@ -6,8 +6,8 @@ Graphs come from ../shared/data/orders where it exists; `step_…` are whole tra
 random ones are made here from seeds. Rows of absent graphs are printed from the committed table, marked `recorded`. CPU
 seconds; each proof is the median of five runs where it is short. Limits are 10 s of the wall clock, and 60 s for
 `optimal`, which takes less than 10 CPU s of them: what it leaves open does not depend on what else runs.
-`inductor` is the best of the file's order and PyTorch inductor's three heuristics, `beam` the best of widths 4, 32 and 300, from both ends; SERENITY is the paper's algorithm
-in Python, not its authors' code.
+`inductor` is the best of the file's order and PyTorch inductor's three heuristics, `beam` the best of widths 4, 32 and
+300, from both ends; SERENITY is the paper's algorithm in Python, not its authors' code.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tests.tflite_net import TfliteNet
 
 SIDE = 1500
 NBYTES = 4 * SIDE * SIDE
-"""Of the weights: so many that modules and workers read little beside them."""
+"""Of the weights: so many that modules and workers read little compared with them."""
 
 
 def written_model(path, *, beside):
@@ -61,7 +61,7 @@ WAYS = {
     "mapped": (mapped, True, 0),
     "mapped, on another disk": (mapped, True, 3),
 }
-"""How a model ships, whether its weights lie beside it, and how often their bytes are read: to copy them, and both
+"""How a model ships, whether its weights lie next to it, and how often their bytes are read: to copy them, and both
 copies to compare them. Another name of a file is not another copy."""
 
 

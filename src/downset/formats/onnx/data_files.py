@@ -150,17 +150,17 @@ def weights_brought(written: Path, *, source: Path, output: Path) -> Iterator[No
     """Copy the weights that the file `written` refers to from the folder of `source` to that of `output`, unless they
     are there. The body writes the model: where it raises, the copies are removed. Raises UsageError where they cannot
     be written."""
-    made: list[Path] = []
+    copies: list[Path] = []
     try:
         for location in external_files(written):
             target = output.parent / location
             if not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                made.append(target)
+                copies.append(target)
                 copy_whole(external_path(source, location), target)
         yield
     except BaseException:
-        for target in made:
+        for target in copies:
             target.unlink(missing_ok=True)
         raise
 

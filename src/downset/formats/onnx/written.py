@@ -1,4 +1,4 @@
-"""Compares a written `.onnx` file, and the weights beside it, with what was proven, before the file takes its name."""
+"""Compares a written `.onnx` file, and the weights next to it, with what was proven, before the file takes its name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Pair = tuple[FileRange, FileRange]
 
 
 def copy_model(original: Path, output: Path) -> None:
-    """Replace `output` by a copy of the model `original` in one step. Its weights are beside both. Raises UsageError as
-    `copy_whole` does, and InvalidPlan where bytes of the copy, or of weights beside it, differ."""
+    """Replace `output` by a copy of the model `original` in one step. Its weights lie next to both. Raises UsageError
+    as `copy_whole` does, and InvalidPlan where bytes of the copy, or of weights next to it, differ."""
 
     def check(part: Path) -> None:
         check_copy(original, part, output)
@@ -35,15 +35,15 @@ def copy_model(original: Path, output: Path) -> None:
 
 def check_model(model: Any, source: Path, written: Path, output: Path) -> None:
     """Raise InvalidPlan unless the file `written`, which will be `output`, holds `model`, a skeleton, with its weights:
-    those inside, and those beside `output`, which are as those of the same names beside `source`. The data of `model`
+    those inside, and those next to `output`, which equal those of the same names next to `source`. The data of `model`
     are taken out."""
-    found = read_skeleton(written)
+    reread = read_skeleton(written)
     pairs: list[Pair] = []
-    for one, other in zip_longest(tensors_of(model), tensors_of(found)):
+    for one, other in zip_longest(tensors_of(model), tensors_of(reread)):
         if one is None or other is None:
             break  # the messages differ
         pairs += [*_inside(one, other), *_beside(one, source, output)]
-    if model.SerializeToString(deterministic=True) != found.SerializeToString(deterministic=True):
+    if model.SerializeToString(deterministic=True) != reread.SerializeToString(deterministic=True):
         raise InvalidPlan(
             f"{output} is not written: it would hold another model than was proven; the disk or another program "
             "changed it; write to another disk"
@@ -62,7 +62,7 @@ def _inside(one: Any, other: Any) -> list[Pair]:
 
 
 def _beside(tensor: Any, source: Path, output: Path) -> list[Pair]:
-    """The data of a tensor that lie beside two files."""
+    """The data of a tensor that lie next to two files."""
     if tensor.data_location != tensor.EXTERNAL:
         return []
     first, second = stored_range(source, tensor), stored_range(output, tensor)
