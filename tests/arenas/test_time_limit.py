@@ -2,7 +2,9 @@
 
 No test measures time: a clock is over from some look at it on, and what a method does after that is counted."""
 
+import importlib
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from downset import native
 from downset.arenas.check_records import check_objects, check_placement
+from downset.arenas.gaps import height
 from downset.arenas.native_form import native_records
 from downset.arenas.planners import ARENAS, SHARED
 from downset.memory.bounds import objects_bound, offsets_bound
@@ -20,6 +23,7 @@ from tests.effort import cases
 from tests.strategies import record_sets
 
 pytestmark = pytest.mark.native
+best = importlib.import_module("downset.arenas.best")
 quick = settings(max_examples=cases(60), deadline=None)
 
 COUNT = 2_000
@@ -88,3 +92,19 @@ def test_the_portfolio_without_time_is_not_above_the_strategies_that_it_reaches(
         max(o + r.nbytes for o, r in zip(found.solution, records, strict=True)) for found in (whole[0], cut, whole[1])
     ]
     assert heights == sorted(heights)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_above_some_records_no_member_follows_a_whole_strip_packing_when_the_time_is_up(whole, monkeypatch):
+    """Where it was cut short, members that take O(n log n) do: they may need less."""
+    records, followed = wide(400), []
+    packed = best.strip_packing(records, clock=unlimited())
+    assert height(records, packed.solution) > packed.bound
+    monkeypatch.setattr(best, "_MANY", 0)
+    monkeypatch.setattr(best, "_NEAR", 0)
+    monkeypatch.setattr(best, "strip_packing", lambda *_, **__: replace(packed, stopped_by="" if whole else "time"))
+    first_best = best._first_best
+    monkeypatch.setattr(best, "_first_best", lambda *given: followed.append(1) or first_best(*given))
+    over_after(monkeypatch, 0)
+    assert best.best(records, clock=unlimited()).stopped_by == "time"
+    assert bool(followed) is not whole

@@ -18,7 +18,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
-from downset.fitting import cheap_strips, offer, placing
+from downset.fitting import cheap_strips, offer, placing, planning
+from downset.fitting import strips as strips_of_fit
 from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions, Job
@@ -396,3 +397,24 @@ def test_a_batch_that_the_file_leaves_open_stays_open_in_strips(tmp_path):
             ours, theirs = (ort.run(name, shapes={"x": (batch, 2, 24, 24)})[0] for name in (file.path, path))
             assert ours.shape[0] == batch
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_plans_of_too_many_operators_are_left_out_with_a_note(plain, monkeypatch):
+    """The time in which runtimes load a file grows faster than its operators: no such file is written or run."""
+    path, _ = plain
+    written = []
+    write = planning.write_planned
+    for home in (planning, strips_of_fit):
+        monkeypatch.setattr(
+            home, "write_planned", lambda job, plan, name: written.append(plan) or write(job, plan, name)
+        )
+    asked = fit(path, max_recompute=1.0, time_limit_s=3)
+    most = max(len(plan.graph.ops) for plan in written if plan.rewrites)
+    assert strips(asked) and not any("left out" in note for note in asked.notes)
+    for limit in (most - 1, 5):
+        written.clear()
+        monkeypatch.setattr(strips_of_fit, "_MOST_OPERATORS", limit)
+        bounded = fit(path, max_recompute=1.0, time_limit_s=3)
+        assert any(f"in strips of more than {limit} operators" in note for note in bounded.notes)
+        assert all(len(plan.graph.ops) <= limit for plan in written if plan.rewrites)
+    assert "not computed in strips: plans of fewer operators lower no peak" in bounded.notes

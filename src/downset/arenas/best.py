@@ -6,8 +6,8 @@ Names: a *member* is a strategy under one rule for ties.
 Complexity: the sum of its members'.
 Deviations: all members under both rules; then a short local search from the best placement in one arena. Some are
     members only up to so many records, or up to so much work: records times the most that live at once. Deterministic
-    unless the time is up first: then only members that take O(n log n) follow, and one that runs places the rest
-    without a search.
+    unless the time is up first: then one that runs places the rest without a search, and only members that take
+    O(n log n) follow, above `_MANY` records only where strip packing was cut short.
 """
 
 from __future__ import annotations
@@ -95,10 +95,13 @@ def best(records: Sequence[Record], *, clock: Clock, ties: TiesName = "tflite") 
     if len(records) <= _MANY:
         first = _first_best(records, OFFSET_MEMBERS, offsets_bound(records), height, clock)
         return lowered_within(records, first, visits, clock)
-    strips = lowered_within(records, strip_packing(records, clock=clock), visits, clock)
+    packed = strip_packing(records, clock=clock)
+    strips = lowered_within(records, packed, visits, clock)
     value, bound = height(records, strips.solution), strips.bound
     if value <= _NEAR * bound:
         return strips
+    if not packed.stopped_by and clock.left_s() <= 0:
+        return replace(strips, stopped_by=clock.stopped_by())
     others = [member for member in OFFSET_MEMBERS if member[0].plan is not strip_packing]
     further = _first_best(records, others, bound, height, clock)
     if height(records, further.solution) < value:
@@ -159,10 +162,12 @@ def _taking_part(records: Sequence[Record], members: Iterable[Member]) -> list[M
 
 
 def _in_time(members: Sequence[Member], clock: Clock) -> Iterator[Member]:
-    """The members; when the time is up, those alone that take O(n log n), or one where there are none."""
+    """The members; when the time is up, those alone that take O(n log n). The last, which no other exceeds, then runs
+    only where none did."""
     tried = 0
     for member in members:
-        if not member[0].takes("clock") or clock.left_s() > 0 or (not tried and member is members[-1]):
+        quick = not tried if member is members[-1] else not member[0].takes("clock")
+        if quick or clock.left_s() > 0:
             tried += 1
             yield member
 

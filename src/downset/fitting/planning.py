@@ -228,6 +228,8 @@ def _in_strips(job: Job, planned: Planned) -> list[Candidate]:
     if not files:
         ended = any(search.may_be_lower for search in searches)
         why = "the search ended before it found any that lower the peak" if ended else "that lowers no peak"
+        if any(search.left_out for search in searches):
+            why = "plans of fewer operators lower no peak"
         job.notes.add(f"not computed in strips: {why}")
     note_arithmetic(job, planned.best.graph, files)
     return files

@@ -10,12 +10,14 @@ from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import taken_of
-from downset.formats.onnx.data_files import bring_weights
+from downset.formats.onnx.data_files import weights_brought
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.mapped import write_mapped
 from downset.formats.onnx.metadata import add_metadata, write_metadata
+from downset.formats.onnx.written import copy_model
 from downset.formats.stream_records import record_of
 from downset.formats.writing import WRITERS
+from downset.process.file_ranges import check_copy
 from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT
@@ -46,12 +48,14 @@ def _write_model(job: Job, chosen: Candidate, output: Path, result: Fit) -> None
         add_metadata(model, _metadata(job, chosen, result))
         write_mapped(chosen.path, model, output)
         return
-    if WRITERS[job.form].weights_outside:
-        bring_weights(chosen.path, source=job.path, output=output)
-    if job.form == ".onnx" and (chosen.name != "original" or (result.session or DEFAULT) != DEFAULT):
-        write_metadata(chosen.path, output, _metadata(job, chosen, result))
-    else:
-        copy_whole(chosen.path, output)
+    if not WRITERS[job.form].weights_outside:
+        copy_whole(chosen.path, output, check=lambda part: check_copy(chosen.path, part, output))
+        return
+    with weights_brought(chosen.path, source=job.path, output=output):
+        if chosen.name != "original" or (result.session or DEFAULT) != DEFAULT:
+            write_metadata(chosen.path, output, _metadata(job, chosen, result))
+        else:
+            copy_model(chosen.path, output)
 
 
 def _metadata(job: Job, chosen: Candidate, result: Fit) -> dict[str, str]:

@@ -50,6 +50,9 @@ _SMALL = 0.1
 """Changes of the arithmetic below this many percent are reported as less than that."""
 _ALIGNED = 64
 """Bytes by which a runtime may take less than is counted, because it aligns what it keeps."""
+_MOST_OPERATORS, _MOST_MORE = 10_000, 1.1
+"""Networks in strips have at most so many operators, or so many times those of the network where that is more: the time
+in which ONNX Runtime loads one grows with the square of its operators."""
 _TRIED = 8
 """Plans that are placed before their share of the time limit counts."""
 
@@ -78,8 +81,25 @@ class StripSearch:
 
     @property
     def in_strips(self) -> list[PartialPlan]:
-        """The plans with a segment in strips whose files may be best."""
+        """The plans with a segment in strips whose files may be best, without those of too many operators."""
+        return [plan for plan in self._all_in_strips if self._operators(plan) <= self.most_operators]
+
+    @property
+    def left_out(self) -> int:
+        """The number of plans in strips that have too many operators."""
+        return sum(self._operators(plan) > self.most_operators for plan in self._all_in_strips)
+
+    @property
+    def most_operators(self) -> int:
+        """The most operators of a network in strips."""
+        return max(_MOST_OPERATORS, int(_MOST_MORE * len(self.graph.ops)))
+
+    @property
+    def _all_in_strips(self) -> list[PartialPlan]:
         return [plan for plan in (*self.front.plans, *self.front.earlier) if plan.segments]
+
+    def _operators(self, plan: PartialPlan) -> int:
+        return len(self.graph.ops) + plan.price.extra_operators
 
     @property
     def has_strips(self) -> bool:
@@ -149,7 +169,11 @@ def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_wor
     kept = tflm_kept if persistent is not None else _nothing
     seconds, work_limit = 0.05 * job.options.time_limit_s, job.options.work_limit
     placing = OrderPlacing(graph, form_of, job.target.memory, kept, seconds, work_limit, job.search_time)
-    return StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, kept(graph))
+    search = StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, kept(graph))
+    if search.left_out:
+        count = counted(search.left_out, "plan")
+        job.notes.add(f"left out: {count} in strips of more than {search.most_operators:,} operators")
+    return search
 
 
 def _nothing(graph: Graph) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from downset.errors import LoadError
+from downset.errors import InvalidPlan, LoadError
 
-__all__ = ["FileRange", "FileState", "check_state", "file_state", "sha256"]
+__all__ = ["FileRange", "FileState", "check_copy", "check_ranges", "check_state", "file_state", "sha256"]
 
 FileState = tuple[int, int, int]
 """Inode, size and time of the last change of a file."""
@@ -60,6 +60,25 @@ class FileRange:
         if (self.state, self.start) == (other.state, other.start) and Path(self.path).samefile(other.path):
             return True
         return all(one == two for one, two in zip(self.pieces(), other.pieces(), strict=True))
+
+
+def check_ranges(output: Path, pairs: Iterable[tuple[FileRange, FileRange]]) -> None:
+    """Raise InvalidPlan where the second range of a pair, which was written for `output`, has other bytes than the
+    first. Both are read, unless they are one range of one file."""
+    for proven, written in pairs:
+        if not proven.same_bytes(written):
+            raise InvalidPlan(
+                f"{output} is not written: its bytes from {written.start} on are not those that were proven; the disk "
+                "or another program changed them; write to another disk"
+            )
+
+
+def check_copy(original: Path, copy: Path, output: Path) -> None:
+    """Raise InvalidPlan unless the file `copy`, which was written for `output`, has the bytes of `original`."""
+    whole = [
+        FileRange(str(path.absolute()), 0, path.stat().st_size, file_state(path.stat())) for path in (original, copy)
+    ]
+    check_ranges(output, [(whole[0], whole[1])])
 
 
 def sha256(pieces: Iterable[bytes]) -> bytes:

@@ -111,9 +111,20 @@ def _streams() -> Iterator[os.stat_result]:
             yield os.fstat(number)
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, source: Path | None = None) -> None:
+Check = Callable[[Path], object]
+"""Raises where a file that was written, and does not have its name yet, is not to take it. Pipes and devices, which
+cannot be read again, are not checked."""
+
+
+def write_whole(
+    path: str | os.PathLike[str],
+    data: bytes | Iterable[bytes],
+    *,
+    source: Path | None = None,
+    check: Check | None = None,
+) -> None:
     """Replace `path` by `data`, bytes or pieces of them, in one step. Raises UsageError (unwritable, disk full, or the
-    very file being read), and what making the pieces raises."""
+    very file being read), and what making the pieces and `check` raise."""
     check_output(path, source=source)
     pieces = [data] if isinstance(data, bytes) else data
 
@@ -121,16 +132,16 @@ def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, 
         with _opened_pipe(beside) if beside.is_fifo() else beside.open("wb") as file:
             file.writelines(pieces)
 
-    _place(Path(path), write)
+    _place(Path(path), write, check)
 
 
-def copy_whole(original: Path, path: Path) -> None:
+def copy_whole(original: Path, path: Path, *, check: Check | None = None) -> None:
     """Replace `path` by a copy of `original` in one step. Raises UsageError like `write_whole`."""
     check_output(path)
-    _place(path, lambda beside: shutil.copyfile(original, beside))
+    _place(path, lambda beside: shutil.copyfile(original, beside), check)
 
 
-def link_whole(original: Path, path: Path, *, source: Path | None = None) -> None:
+def link_whole(original: Path, path: Path, *, source: Path | None = None, check: Check | None = None) -> None:
     """Make `path` another name of `original`, which nobody changes any more; a copy, where its folder is on another
     file system or has no hard links. In one step. Raises UsageError like `write_whole`."""
 
@@ -141,7 +152,7 @@ def link_whole(original: Path, path: Path, *, source: Path | None = None) -> Non
             shutil.copyfile(original, beside)
 
     check_output(path, source=source)
-    _place(path, write)
+    _place(path, write, check)
 
 
 _UNREAD_S = 10.0
@@ -169,16 +180,22 @@ def _opened_pipe(path: Path) -> IO[bytes]:
     return os.fdopen(number, "wb")
 
 
-def _place(path: Path, write: Callable[[Path], object]) -> None:
+def _place(path: Path, write: Callable[[Path], object], check: Check | None) -> None:
     """Replace `path` by the file that `write` makes. Of a link, the target is replaced and the link stays. A replaced
     file keeps its permissions."""
+
+    def checked(beside: Path) -> None:
+        write(beside)
+        if check is not None:
+            check(beside)
+
     try:
         if _is_device(path):
             write(path)
             return
         target = path.resolve() if path.is_symlink() else path
         kept = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-        _replace(target, write, kept)
+        _replace(target, checked, kept)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
 

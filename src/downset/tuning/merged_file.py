@@ -16,14 +16,15 @@ from pathlib import Path
 
 from downset.equivalence.prove import prove
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
-from downset.formats.onnx.data_files import bring_weights, check_room_for_weights, link_weights, weights_beside
+from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside, weights_brought
 from downset.formats.onnx.open_axes import open_axes, other_shapes
 from downset.formats.onnx.read import without_defaults
 from downset.formats.onnx.write import export_onnx
+from downset.formats.onnx.written import copy_model
 from downset.formats.reading import load
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
-from downset.process.whole_files import check_output, copy_whole
+from downset.process.whole_files import check_output
 from downset.reports.comparisons import difference
 from downset.results.merged import LIMIT, FileTimes, MergedFile, MergedNetwork, worst
 from downset.results.open_axes import OpenAxis
@@ -175,8 +176,8 @@ def _confirmed(
         note = Message(f"the file of {best.name!r} was refused: ", refusal, "; please report it")
         return replace(result, times=times, why=f"{best.name} was refused", notes=(*result.notes, note))
     if output is not None:
-        bring_weights(job.file(best.name), source=job.path, output=output)
-        copy_whole(job.file(best.name), output)
+        with weights_brought(job.file(best.name), source=job.path, output=output):
+            copy_model(job.file(best.name), output)
     return replace(
         result,
         chosen=best.name,

@@ -11,6 +11,8 @@ import filecmp
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -27,7 +29,6 @@ from downset.process.whole_files import copy_whole
 from downset.text import brief
 
 __all__ = [
-    "bring_weights",
     "check_external",
     "check_room_for_weights",
     "external_files",
@@ -39,6 +40,7 @@ __all__ = [
     "stored_range",
     "stored_value",
     "weights_beside",
+    "weights_brought",
 ]
 
 Named = str | os.PathLike[str]
@@ -143,14 +145,24 @@ def check_room_for_weights(path: Path, output: Path) -> None:
             )
 
 
-def bring_weights(written: Path, *, source: Path, output: Path) -> None:
+@contextmanager
+def weights_brought(written: Path, *, source: Path, output: Path) -> Iterator[None]:
     """Copy the weights that the file `written` refers to from the folder of `source` to that of `output`, unless they
-    are there. Raises UsageError where they cannot be written."""
-    for location in external_files(written):
-        target = output.parent / location
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy_whole(external_path(source, location), target)
+    are there. The body writes the model: where it raises, the copies are removed. Raises UsageError where they cannot
+    be written."""
+    copies: list[Path] = []
+    try:
+        for location in external_files(written):
+            target = output.parent / location
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copies.append(target)
+                copy_whole(external_path(source, location), target)
+        yield
+    except BaseException:
+        for target in copies:
+            target.unlink(missing_ok=True)
+        raise
 
 
 def check_external(path: Path, model: Any) -> None:

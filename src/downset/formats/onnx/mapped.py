@@ -17,7 +17,8 @@ from downset.formats.onnx.bodies import tensors_of
 from downset.formats.onnx.data_files import external_path
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.skeleton import save, streamed
-from downset.process.file_ranges import FileRange, file_state
+from downset.formats.onnx.written import check_model
+from downset.process.file_ranges import FileRange, check_ranges, file_state
 from downset.process.whole_files import link_whole, write_whole
 
 __all__ = ["align", "data_name", "has_packed", "leave_packed", "mapped_bytes", "write_mapped"]
@@ -89,17 +90,25 @@ def mapped_bytes(path: Path) -> int:
 def write_mapped(path: Path, model: Any, output: Path) -> None:
     """Write `model`, a changed skeleton of the file at `path`, to `output`, and its weights that lie in other files
     into the file `data_name` next to `output`, aligned and without what the model does not name: the file itself under
-    another name, where it is laid out so. Both are written whole or not at all, the weights first. Raises LoadError
-    where the place of weights is not valid, and what `write_whole` raises."""
+    another name, where it is laid out so. Both are written whole or not at all, the weights first, and compared with
+    what was read. Raises LoadError where the place of weights is not valid, and what `write_whole` and `check_model`
+    raise."""
     blobs = _blobs(path, model)
     places, ranges = _layout(blobs), _ranges(path, blobs)
     data = output.with_name(data_name(output))
+
+    def check(part: Path) -> None:
+        state = file_state(part.stat())
+        written = {blob: FileRange(str(part.absolute()), places[blob], blob[2], state) for blob in blobs}
+        check_ranges(data, [(ranges[blob], written[blob]) for blob in blobs])
+
     if blobs and _is_laid_out(places, ranges):
-        link_whole(Path(ranges[blobs[0]].path), data, source=path)
+        link_whole(Path(ranges[blobs[0]].path), data, source=path, check=check)
     elif blobs:
-        write_whole(data, _content([(places[blob], ranges[blob]) for blob in places]), source=path)
+        content = _content([(places[blob], ranges[blob]) for blob in places])
+        write_whole(data, content, source=path, check=check)
     _rename(path, model, places, data.name)
-    write_whole(output, streamed(model), source=path)
+    write_whole(output, streamed(model), source=path, check=lambda part: check_model(model, output, part, output))
 
 
 def _is_packed(entry: Any) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import read_unfixed
 from downset.formats.onnx.skeleton import streamed
+from downset.formats.onnx.written import check_model
 from downset.process.whole_files import write_whole
 
 __all__ = ["add_metadata", "fitted_metadata", "foreign_operators", "write_metadata"]
@@ -30,10 +31,11 @@ Named = str | os.PathLike[str]
 
 def write_metadata(path: Named, output: Path, entries: Mapping[str, str]) -> None:
     """Write the file at `path` to `output`, whole or not at all, with these entries in its metadata, under the prefix
-    `downset.`. Other metadata stay, the certificate too."""
+    `downset.`. Other metadata stay, the certificate too. What was written is compared with `path`, weights beside it
+    included (`check_model`)."""
     model = read_skeleton(path)
     add_metadata(model, entries)
-    write_whole(output, streamed(model))
+    write_whole(output, streamed(model), check=lambda part: check_model(model, Path(path), part, output))
 
 
 def add_metadata(model: Any, entries: Mapping[str, str]) -> None:
