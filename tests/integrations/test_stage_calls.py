@@ -5,6 +5,7 @@ oracle."""
 import copy
 import pickle
 import threading
+import time
 
 import pytest
 import torch
@@ -107,6 +108,30 @@ def test_weights_change_while_threads_call(model, caplog):
         near(compiled(x), model(x))
     assert not torch.compiler.is_exporting()  # else every later torch.compile of the process would do nothing
     assert told() == []
+
+
+def test_a_change_is_staged_once_however_many_threads_see_it(model, caplog, monkeypatch):
+    compiled, _ = staged(model, caplog, strict=True)
+    x, real, made = torch.randn(1, 3, 6, 7), stage_backend.stage_module, []
+
+    def slowly(*arguments, **options):
+        made.append(threading.current_thread())
+        time.sleep(0.2)
+        return real(*arguments, **options)
+
+    with torch.no_grad():
+        compiled(x)
+        model.wide.weight.mul_(-3.0)
+        expected = model(x)
+    monkeypatch.setattr(stage_backend, "stage_module", slowly)
+    begun = threading.Barrier(4)
+
+    def work(number):
+        begun.wait(PATIENCE_S)
+        near(compiled(x), expected)
+
+    assert in_threads(work, 4) == []
+    assert len(made) == 1
 
 
 def test_a_staging_that_fails_is_done_again(model, caplog, monkeypatch):
