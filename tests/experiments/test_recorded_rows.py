@@ -144,7 +144,7 @@ def test_each_finding_about_the_cuda_path_names_code_and_a_test_that_are_there()
     for file, name, tests, test in found:
         root = EXPERIMENTS.parent if file.startswith("experiments") else EXPERIMENTS.parent / "src/downset"
         assert re.search(rf"def {name}\(", (root / file).read_text()), (file, name)
-        assert re.search(rf"def {test}\(", (EXPERIMENTS.parent / "tests" / tests).read_text()), (tests, test)
+        assert re.search(rf"def {test}\(", (EXPERIMENTS.parent / tests).read_text()), (tests, test)
 
 
 def test_no_merged_file_was_written_that_is_slower_without_being_asked_for():

@@ -42,7 +42,7 @@ def stream_figure(stream: StreamFit) -> ChartGroup:
         )
         for one in drawn
     ]
-    titles = ("tensor", "found", "left for the next call", "rows", "new rows", "bytes")
+    titles = ("tensor", "before", "after", "rows", "new rows", "bytes")
     table = Table(columns(*titles), rows, "States", ids=tuple(f"s{lane}" for lane in range(len(drawn))))
     legend = ((_FOUND, "rows that a call finds"), (_LEFT, "rows that it leaves, which are the next call's"))
     return ChartGroup("Rows of the window's tensors that are kept from call to call.", (("", chart),), legend, (table,))
