@@ -7,13 +7,11 @@ import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from downset.errors import LoadError
 from downset.formats.reading import load
-from downset.formats.tflite.flatbuffer import stored_flatbuffer
+from downset.formats.stream_records import record_of
 from downset.formats.tflite.read import resource_variables
 from downset.formats.tflite.states_in_place import lost_at_reset
 from downset.graph.core import Graph
-from downset.results.streams import STREAM_KEY, StreamRecord, read_stream_record
 from downset.text import counted, format_bytes, printable
 
 __all__ = ["state_comment", "state_functions"]
@@ -55,7 +53,7 @@ def state_comment(path: Path) -> list[str]:
 
 def _hops(path: Path) -> list[str]:
     """Which calls of a stream count."""
-    record = _record(path)
+    record = record_of(path)
     if record is None:
         return []
     if not record.first_exact:
@@ -73,7 +71,7 @@ def _given(graph: Graph) -> list[tuple[int, str]]:
 
 def state_functions(path: Path) -> list[str]:
     """C++ functions that initialise and reset the states of a file; no lines for one without states."""
-    graph, lost, record = load(path), lost_at_reset(path), _record(path)
+    graph, lost, record = load(path), lost_at_reset(path), record_of(path)
     if not graph.states and not resource_variables(path):
         return []
     lines = [] if record is None else [f"constexpr int kFirstExactCall = {record.first_exact};  // from 0", ""]
@@ -153,19 +151,6 @@ def _array(data: bytes) -> Sequence[str]:
         "      " + ", ".join(f"0x{byte:02x}" for byte in data[start : start + _PER_LINE]) + ","
         for start in range(0, len(data), _PER_LINE)
     ]
-
-
-def _record(path: Path) -> StreamRecord | None:
-    """The record that a stream file holds of itself; None for other files."""
-    model, _, _ = stored_flatbuffer(path)
-    for index in range(model.MetadataLength()):
-        entry = model.Metadata(index)
-        if entry.Name() == STREAM_KEY.encode():
-            content = model.Buffers(entry.Buffer()).DataAsNumpy()
-            if isinstance(content, int):
-                raise LoadError(f"{path}: its record of a stream is empty")
-            return read_stream_record(content.tobytes())
-    return None
 
 
 def _safe(name: str) -> str:

@@ -193,7 +193,9 @@ def tflm_here(
         for place, initial in states:
             detail = interpreter.get_input_details(place)
             size = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
-            filled = np.frombuffer(bytes.fromhex(initial) * size, detail["dtype"], int(np.prod(detail["shape"])))
+            content = bytes.fromhex(initial)
+            repeated = content * -(-size // len(content))
+            filled = np.frombuffer(repeated, detail["dtype"], int(np.prod(detail["shape"])))
             interpreter.set_input(filled.reshape(detail["shape"]), place)
         for run in unpacked(feeds, names):
             for index, value in enumerate(run.values()):

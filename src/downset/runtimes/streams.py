@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from downset.errors import UnsupportedError, UsageError
-from downset.extras import onnxruntime_library, optional_library
+from downset.extras import onnxruntime_library
 from downset.graph.core import Graph
 from downset.messages import Setting
 from downset.process.isolation import isolated
@@ -27,9 +27,8 @@ from downset.results.streams import StreamRecord
 from downset.runtimes.differences import compare_arrays, vary
 from downset.runtimes.feeds import Feeds, FeedSource, made_feeds, read_array, saved, unpacked
 from downset.runtimes.ort_settings import open_session, session_outputs
-from downset.runtimes.outputs import Array, in_litert, in_ort, in_tflm
+from downset.runtimes.outputs import Array, calls_in_tflm, in_litert, in_ort, in_tflm
 from downset.runtimes.rounding import LEVELS, TIMES, first_beyond, level_of
-from downset.runtimes.tflm import ARENA_BYTES, count_of
 
 __all__ = ["HOPS", "compare_hops", "runtime_of"]
 
@@ -174,13 +173,17 @@ def _stream_outputs(
         for place, state in enumerate(record.states)
         if state.name in metas
     }
+    if record.form == "in_place":
+        inputs = [graphs[1].tensors[tensor].name for tensor in graphs[1].inputs]
+        return calls_in_tflm(
+            path, feeds, {inputs.index(name): noise.tobytes() for name, noise in states.items()}
+        ).outputs
     started = [{**fed, **(states if hop == 0 else {})} for hop, fed in enumerate(feeds)]
     names = [graphs[1].tensors[tensor].name for tensor in graphs[1].outputs]
     pairs = [(state.name, names.index(state.next)) for state in record.states if state.next in names]
     with saved(started) as where:
         arguments = {"path": os.fspath(path), **where, "pairs": [[name, place] for name, place in pairs]}
-        function = "in_place_here" if record.form == "in_place" else "ort_hops_here"
-        arrays, _ = isolated("downset.runtimes.streams", function, msgspec.to_builtins(arguments))
+        arrays, _ = isolated("downset.runtimes.streams", "ort_hops_here", msgspec.to_builtins(arguments))
     count = int(arrays["count"])
     return [[arrays[f"{hop}_{index}"] for index in range(count)] for hop in range(len(feeds))]
 
@@ -199,11 +202,6 @@ def _with_noise(path: Named, folder: Path) -> Path:
     return noisy
 
 
-def _packed_hops(hops: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    arrays = {f"{hop}_{index}": value for hop, values in enumerate(hops) for index, value in enumerate(values)}
-    return arrays | {"count": np.asarray(max(map(len, hops), default=0))}
-
-
 def ort_hops_here(path: str, feeds: str, names: list[list[str]], pairs: list[list[Any]]) -> dict[str, Array]:
     """Inside the worker process: hop by hop in ONNX Runtime, each state from the output at its place before."""
     library = onnxruntime_library()
@@ -217,25 +215,8 @@ def ort_hops_here(path: str, feeds: str, names: list[list[str]], pairs: list[lis
             states = {name: hops[-1][place] for name, place in pairs}
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"ONNX Runtime cannot run {Path(path).name}: {error}") from None
-    return _packed_hops(hops)
-
-
-def in_place_here(path: str, feeds: str, names: list[list[str]], pairs: list[list[Any]]) -> dict[str, Array]:
-    """Inside the worker process: hop by hop in TFLite Micro. States are set before the first hop alone; then they stay
-    where the file's offsets put them."""
-    del pairs
-    runtime = optional_library("tflite_micro", what="running in TFLite Micro", extra="tflm").runtime
-    hops: Runs = []
-    try:
-        interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
-        for fed in unpacked(feeds, names):
-            for index, value in enumerate(fed.values()):
-                interpreter.set_input(value, index)
-            interpreter.invoke()
-            hops.append([np.array(interpreter.get_output(index)) for index in count_of(interpreter.get_output_details)])
-    except (RuntimeError, ValueError) as error:
-        raise UnsupportedError(f"TFLite Micro cannot run {Path(path).name}: {error}") from None
-    return _packed_hops(hops)
+    arrays = {f"{hop}_{index}": value for hop, values in enumerate(hops) for index, value in enumerate(values)}
+    return arrays | {"count": np.asarray(max(map(len, hops), default=0))}
 
 
 def _rounding(
