@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import downset as ds
 from downset.commands.options import parse_dims
@@ -25,27 +25,20 @@ from downset.reports.json_form import json_of
 from downset.results.sessions import FILE_ORDER
 from downset.runtimes import ort, targets
 from tests.effort import cases
+from tests.onnx_nodes import OnnxNodes
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 
-class Net:
+class Net(OnnxNodes):
     """Nodes with seeded weights; inputs and outputs have symbols for open axes."""
 
     def __init__(self, seed):
-        self.random, self.nodes, self.weights = np.random.default_rng(seed), [], []
+        super().__init__()
+        self.random = np.random.default_rng(seed)
 
     def weight(self, *shape):
         return self.constant((self.random.standard_normal(shape) / max(shape[0], 1) ** 0.5).astype(np.float32))
-
-    def constant(self, value):
-        self.weights.append(numpy_helper.from_array(np.asarray(value), f"c{len(self.weights)}"))
-        return self.weights[-1].name
-
-    def op(self, kind, *inputs, **attributes):
-        name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **attributes))
-        return name
 
     def size(self, tensor, axis):
         return self.op("Gather", self.op("Shape", tensor), self.constant([axis]))

@@ -14,6 +14,7 @@ from downset.graph.cost import row_form
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.segments import computed_whole
 from tests.effort import cases
+from tests.onnx_nodes import OnnxNodes
 from tests.partial.test_tokens import check_equal, in_a_folder, outputs, striped
 
 IMAGE = (1, 4, 9, 5)
@@ -23,18 +24,10 @@ def tensor(name, shape=IMAGE, kind=TensorProto.FLOAT):
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-class Net:
+class Net(OnnxNodes):
     def __init__(self, seed):
-        self.random, self.nodes, self.weights = np.random.default_rng(seed), [], []
-
-    def constant(self, value):
-        self.weights.append(numpy_helper.from_array(np.asarray(value), f"c{len(self.weights)}"))
-        return self.weights[-1].name
-
-    def op(self, kind, *inputs, **attributes):
-        name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **attributes))
-        return name
+        super().__init__()
+        self.random = np.random.default_rng(seed)
 
     def conv(self, x):
         depth = 3 if x == "x" else 4

@@ -15,27 +15,19 @@ from downset.formats.onnx.open_axes import open_shapes
 from downset.formats.onnx.write import export_onnx
 from downset.rewrites.folding import folded
 from tests.effort import cases, untimed
+from tests.onnx_nodes import OnnxNodes
 
 
-class Net:
+class Net(OnnxNodes):
     """A network of random operators whose sizes are computed as exporters do, with an open batch and perhaps more."""
 
     def __init__(self, draw, sizes):
-        self.draw, self.nodes, self.weights = draw, [], []
+        super().__init__()
+        self.draw = draw
         self.sizes = {"x": list(sizes)}
         """By tensor: numbers, and names of open sizes."""
         self.inferred = True
         """Whether ONNX infers the sizes behind every reshape; where it does not, some stay computed."""
-
-    def constant(self, value):
-        name = f"c{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def op(self, kind, *inputs, **attributes):
-        name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **attributes))
-        return name
 
     def integers(self, *values):
         return self.constant(np.array(values, np.int64))
