@@ -140,8 +140,8 @@ def _steps(
     larger = math.inf if policy.larger is None else (policy.larger - 1) * file_bytes / _OPERATOR_BYTES
     yielded = set()
     for search in searches:
-        whole, operators = max(macs(search.graph), 1), len(search.graph.ops)
-        plans = [plan for plan in search.in_strips if operators + plan.price.extra_operators <= OPERATORS]
+        whole = max(macs(search.graph), 1)
+        plans = [plan for plan in search.in_strips if search.operators(plan) <= OPERATORS]
         for more_macs in (share for share in _MORE_MACS if share <= slower + 1e-9):
             for more_operators in (count for count in _MORE_OPERATORS if count <= max(larger, _MORE_OPERATORS[0])):
                 step = [

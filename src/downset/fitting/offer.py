@@ -109,7 +109,7 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
 
 
 def _is_small(search: StripSearch, plan: PartialPlan) -> bool:
-    return plan in search.placing.files_of or len(search.graph.ops) + plan.price.extra_operators <= OPERATORS
+    return plan in search.placing.files_of or search.operators(plan) <= OPERATORS
 
 
 def _fewer(
