@@ -1,12 +1,12 @@
 """Merged networks as .onnx files in ONNX Runtime: what the merges of the paper, and ours beyond them, gain for a
 runtime without streams.
 
-    python -m experiments.ios.merged [--quick] [--networks A,B] [--models FOLDER] [--only TEXT]
+    python -m experiments.ios.merged [--quick] [--networks A,B] [--field] [--fetch] [--only TEXT]
 
 Measured on this machine's CPU by `downset stage --export`'s own function, with one thread and with two: processor time
 and latency of each candidate against the original, in turns, in processes of their own; the best one again in fresh
-processes. `--models` adds the .onnx files below a folder, such as those of `experiments.field`. A file that is slower
-by more than 1.02x in any measure that counts is not written; the rows hold its times all the same. The paper has no
+processes. `--field` takes the files of `experiments.field` in place of the networks. A file that is slower by more than
+1.02x in any measure that counts is not written; the rows hold its times all the same. The paper has no
 figure for a merged network alone on a CPU (its IOS-Merge, Figure 6, is of a V100).
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import platform
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import onnx
 from downset import DownsetError, export_merged, open_device
 from downset.formats.reading import open_sizes
 from downset.results.merged import LIMIT, FileTimes, MergedNetwork, worst
-from experiments.field.bench import SIZES
+from experiments.field.bench import SIZES, file_of, models
 from experiments.frame import Experiment, names_of, run
 from experiments.rows import Row
 from zoo import ZOO
@@ -32,11 +32,13 @@ from zoo import ZOO
 RUNS, QUICK_RUNS = 15, 3
 
 
-def row_of(name: str, path: Path, runs: int) -> Row:
-    dims = {one.name: size_of(path.name, one.name) for one in open_sizes(path).missing}
-    row: Row = {"network": name, "device": open_device("cpu").name, "dims": dims}
+def row_of(name: str, path: Path, sizes: Mapping[str, int], runs: int) -> Row:
+    """The row of a file; an axis that is open and has no size in `sizes` is 64."""
+    row: Row = {"network": name, "device": open_device("cpu").name}
     try:
-        result = export_merged(path, path.parent / "merged.out.onnx", dims=dims, runs=runs)
+        row["dims"] = dims = {one.name: sizes.get(one.name, 64) for one in open_sizes(path).missing}
+        with tempfile.TemporaryDirectory() as folder:
+            result = export_merged(path, Path(folder) / "merged.onnx", dims=dims, runs=runs)
     except DownsetError as error:
         return {**row, "error": error.message}
     return row | measured(result)
@@ -78,26 +80,19 @@ def plain(times: FileTimes) -> dict[str, Any]:
     }
 
 
-def size_of(file: str, axis: str) -> int:
-    """The size at which the package that brings a file runs it; 64 where that is not known."""
-    sizes = next((sizes for label, sizes in SIZES.items() if label.endswith(f": {file}")), {})
-    return sizes.get(axis, 64)
-
-
 def rows(options: Namespace) -> Iterator[Row]:
     runs = QUICK_RUNS if options.quick else RUNS
+    if options.field and not options.quick:
+        for model in models(fetch=options.fetch):
+            if options.only in model.label:
+                yield row_of(file_of(model), model.path, SIZES.get(model.label, {}), runs)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name in ["squeezenet", "randwire_cifar10"] if options.quick else options.networks:
             path = Path(folder) / f"{name}.onnx"
             onnx.save(ZOO[name](), str(path))
-            yield row_of(name, path, runs)
+            yield row_of(name, path, {}, runs)
             path.unlink()
-        for model in sorted(Path(options.models).rglob("*.onnx")) if options.models and not options.quick else ():
-            if options.only in str(model):
-                path = Path(folder) / model.name
-                path.symlink_to(model)
-                yield row_of(model.name, path, runs)
-                path.unlink()
 
 
 def best(row: Row) -> Row | None:
@@ -152,9 +147,10 @@ EXPERIMENT = Experiment(
     key=("network", "device"),
     quick="SqueezeNet and a small RandWire in few rounds; nothing is written",
     options={
-        "--networks": {"type": lambda text: names_of(ZOO)(text) if text else [], "default": list(ZOO)},
-        "--models": {"help": "a folder with further .onnx files"},
-        "--only": {"default": "", "help": "only those of these whose path has this text"},
+        "--networks": {"type": names_of(ZOO), "default": list(ZOO)},
+        "--field": {"action": "store_true", "help": "the files of experiments.field in place of the networks"},
+        "--fetch": {"action": "store_true", "help": "download the packages of those files that are missing"},
+        "--only": {"default": "", "help": "only those of these files whose name has this text"},
     },
     after=said,
 )

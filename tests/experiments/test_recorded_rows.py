@@ -149,10 +149,11 @@ def test_each_finding_about_the_cuda_path_names_code_and_a_test_that_are_there()
 
 def test_no_merged_file_was_written_that_is_slower_without_being_asked_for():
     rows = [row for row in load_rows("ios_merged") if row["candidates"]]
-    assert len(rows) == 23 and len(load_rows("ios_merged")) - len(rows) == 13
+    assert len(rows) > 25, "networks of the zoo and files of packages"
     assert {row["network"]: 1 / row["ratio"] > 1.1 for row in rows if row["chosen"]} == {
         "randwire_cifar10": True,
         "randwire_cifar100": True,
+        "openwakeword: models/melspectrogram.onnx": False,
     }
     for row in rows:
         counting = [one[measure] for one in row["times"] for measure in ("cpu", "latency") if one[measure] is not None]
