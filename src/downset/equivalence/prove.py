@@ -103,6 +103,7 @@ def _stream(
         certificate = Certificate(1, {}) if second.certificate is None else read_certificate(second.certificate)
         if Path(original).suffix.lower() == ".onnx":
             window, network = at_sizes(window, original, shapes), at_sizes(network, other, None)
+            window = with_folded(window, network, Path(original), shapes, amounts=True)
     except LoadError as error:
         return Proof(False, placed=second.offline is not None, reason=error.message)
     return check_stream(window, network, certificate, record, second.offline)

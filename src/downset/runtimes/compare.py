@@ -39,7 +39,7 @@ from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm
 from downset.runtimes.plain_streams import prove_optimised_stream
 from downset.runtimes.reaching import Reached, reach
 from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales
-from downset.runtimes.streams import compare_hops, runtime_of
+from downset.runtimes.streams import compare_hops, record_difference, runtime_of
 
 __all__ = ["RUNTIMES", "Opened", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
 
@@ -162,6 +162,9 @@ def _stream_compared(
     sizes = shared_sizes(first, first, shapes=source.shapes, dims=dims)
     source = replace(source, shapes=sizes.shapes)
     graphs = [load(first, shapes=sizes.shapes), load(second)]
+    apart = record_difference(graphs[0], record)
+    if apart:
+        return Comparison(False, None, "", f"{apart}; nothing was run", runs=0, assumed=sizes.note)
     proof = prove_same(first, second, shapes=sizes.shapes)
     try:
         comparison = compare_hops(paths, graphs, record, runtime=runtime, source=source, proof=proof)
