@@ -25,6 +25,7 @@ from downset.equivalence.claims import Unproven, array_of
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.identities import pads_of
 from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, channels_axis, integers, number, windowed, windows
+from downset.equivalence.slices import sliced_axes
 
 __all__ = ["Motion", "Motions", "motions"]
 
@@ -232,29 +233,13 @@ class _MovingRows:
 
     def sliced(self) -> Sequence[Motion]:
         """ONNX's Slice and TFLite's SLICE and STRIDED_SLICE, by constants."""
-        motion, shape = self.only(0), self.shape(0)
-        starts = self.integers(1)
-        if starts is None:
-            raise Unproven("states no constant bounds")
-        if self.node.kind == "SLICE":
-            return [motion.mapped(motion.axis, offset=starts[motion.axis], stop=self.size(motion.axis))]
-        axes, steps = list(range(len(starts))), self.integers(3)
-        if self.node.kind == "Slice":
-            axes, steps = self.integers(3) or axes, self.integers(4)
-        steps = steps or [1] * len(starts)
-        masks = {name: number(self.node, name, 0) for name in ("beginMask", "shrinkAxisMask", "newAxisMask")}
-        if masks["newAxisMask"] or number(self.node, "ellipsisMask", 0):
-            raise Unproven("has a mask of new axes")
-        axis = motion.axis - sum(masks["shrinkAxisMask"] >> place & 1 for place in range(motion.axis))
-        for place, start, step in zip(axes, starts, steps, strict=True):
-            if place % len(shape) != motion.axis:
-                continue
-            if step < 1 or masks["shrinkAxisMask"] >> place & 1:
-                raise Unproven("reverses rows, or takes one")
-            size = shape[motion.axis]
-            start = 0 if masks["beginMask"] >> place & 1 else start + size * (start < 0)
-            return [motion.mapped(axis, offset=min(max(start, 0), size), step=step, stop=self.size(axis))]
-        return [Motion(axis, motion.rate, motion.rows, motion.hops)]
+        motion = self.only(0)
+        along = sliced_axes(self.node, self.network, list(self.shape(0)))
+        taken = along[motion.axis]
+        if taken.gone:
+            raise Unproven("takes one row")
+        axis = motion.axis - sum(one.gone for one in along[: motion.axis])
+        return [motion.mapped(axis, offset=taken.start, step=taken.step, stop=self.size(axis))]
 
     def divided(self) -> Sequence[Motion]:
         """Split, SPLIT and SPLIT_V; SPLIT lists the axis before the tensor, SPLIT_V behind it."""

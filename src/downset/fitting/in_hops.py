@@ -179,12 +179,12 @@ def _check_takes_less(job: Job, asked: InHops, record: StreamRecord, after: int,
         f"the stream takes {format_bytes(after)} B, and its window, fitted, {format_bytes(least)} B: nothing is written"
     )
     because = f" ({why})" if why else ""
-    if job.target.offsets and record.form != "in_place":
-        raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
+    less = job.target.offsets and record.form != "in_place"
+    other = Message("; ", Setting("states", "in-place"), " may take less") if less else Message()
     if job.planned_bytes is None:
         name = "ram_bytes" if job.target.sessions is None else "arena_bytes"
-        raise UnsupportedError(told, "; ", Setting(name, after), f" ships it for its arithmetic{because}")
-    raise UnsupportedError(told, because)
+        other = Message(other, "; ", Setting(name, after), " ships it for its arithmetic")
+    raise UnsupportedError(told, other, because)
 
 
 def _before_as_window(job: Job, window: Original, result: Fit) -> Fit:

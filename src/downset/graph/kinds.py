@@ -218,8 +218,9 @@ _MOVEMENTS = (
     Kind("Transpose", "movement", "transpose", "numbers"),
     Kind("Upsample", "movement", "resize", "numbers"),
     Kind("tflite::PACK", "movement", "whole"),
-    Kind("tflite::SPLIT_V", "movement", "whole", "numbers"),
-    Kind("tflite::STRIDED_SLICE", "movement", "whole", "numbers"),
+    Kind("tflite::SLICE", "movement", "slice", "numbers", executed=False, needs=3),
+    Kind("tflite::SPLIT_V", "movement", "along axis", "numbers"),
+    Kind("tflite::STRIDED_SLICE", "movement", "slice", "numbers", needs=4),
     Kind("tflite::UNPACK", "movement", "whole"),
 )
 _OTHERS = (

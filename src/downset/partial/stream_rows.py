@@ -113,7 +113,9 @@ def moving_input(graph: Graph, tensor: int, dimension: int) -> Moving:
     """The network with its rows along this dimension of an input, and with amounts that follow from weights as
     constants. Of the two axes along which windows slide, it is the one along which most windows slide that are reached.
     O(edges)."""
+    place = graph.inputs.index(tensor)
     graph = with_amounts(graph)
+    tensor = graph.inputs[place]
     spread = [rows_spread_from(graph, tensor, dimension, axis) for axis in (0, 1)]
     forms = [writable_rows(one, row_form(one, axis=axis, halos_required=False)) for axis, one in enumerate(spread)]
     mapped = [sum(item.map is not None for op in form.ops for item in op.inputs) for form in forms]

@@ -68,7 +68,8 @@ def with_amounts(graph: Graph) -> Graph:
     come from an .onnx file."""
     if graph.source.format != "onnx" or graph.source.rewritten:
         return graph
-    values, edit, changed = _Values(graph, {}), Edit(graph), False
+    sizes = {meta.name: meta.shape for meta in graph.tensors if meta.role == "constant"}
+    values, edit, changed = _Values(graph, sizes), Edit(graph), False
     for index, op in enumerate(graph.ops):
         values.learn(op)
         if values.evaluated(op) and kind_of(op.kind).draws == "never" and not op.after:
