@@ -153,7 +153,7 @@ def test_json_and_the_list_of_hops_say_what_a_call_takes(tmp_path):
     window = window_file(tmp_path / "window.tflite")
     listed = json.loads(output_of("fit", window, "--stream", "--states", "in-place", "--json"))
     assert sorted(row["hop"] for row in (*listed["hops"], *listed["left_out"])) == [1, 2, 4, 8, 16]
-    assert listed["window"] == ROWS and listed["measured"]
+    assert listed["window"] == ROWS and listed["hops_measured"]
     said = json.loads(
         output_of("fit", window, "--stream", "2@1", "--states", "in-place", "--json", "--time-limit", "2")
     )

@@ -147,7 +147,8 @@ def hops_document(hops: HopOffers) -> Document:
         lines = [Message("No file was written: name a hop, ", Setting("stream", (hop,)), ".")]
     lines += [Message(f"left out: hop {hop}, {reason}") for hop, reason in hops.left_out]
     sections = (Section("Hops", (Table(_OFFERS, hops.offers, caption, key="hops"), Facts(tuple(lines)))),)
-    data = named(hops, "model", "input", "axis", "window", "window_macs", "window_bytes", "measured")
+    data = named(hops, "model", "input", "axis", "window", "window_macs", "window_bytes")
+    data["hops_measured"] = hops.measured
     data["left_out"] = [{"hop": hop, "reason": reason} for hop, reason in hops.left_out]
     return Document(title, f"bytes are {how}, with the states in them", verdict, sections, (), (), data)
 
