@@ -24,8 +24,6 @@ __all__ = ["with_folded"]
 
 _MOST = 1 << 16
 """The most elements of a value that is evaluated."""
-_BY_NUMBERS = ("Pad", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Split", "Resize")
-"""Kinds whose further inputs are numbers."""
 
 
 def with_folded(
@@ -42,7 +40,8 @@ def with_folded(
     nodes = [network.nodes[index] for index in network.bodies[0].nodes]
     results = {value for node in nodes for value in node.outputs} - {ABSENT}
     constants = {value.label for value in other.values if value.content is not None}
-    read = {value for node in nodes if amounts and node.kind in _BY_NUMBERS for value in node.inputs[1:]}
+    read = {value for node in nodes if amounts for value in node.inputs[1:] if value != ABSENT}
+    read = {value for value in read if network.values[value].dtype in ("int32", "int64")}
     wanted = [index for index in sorted(results) if index in read or network.values[index].label in constants]
     if not wanted:
         return network
