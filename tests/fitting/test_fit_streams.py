@@ -194,6 +194,23 @@ def test_a_stream_of_a_stream_and_one_along_channels_are_refused(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_hop_below_zero_is_named(tmp_path):
+    done = completed("fit", window_file(tmp_path / "window.tflite"), "--stream=-4")
+    assert done.returncode == 2 and "'-4' is not a hop; write for example 8, or 8@1" in done.stderr
+
+
+def test_a_limit_that_a_stream_exceeds_names_the_one_that_keeps_to_it(tmp_path):
+    """The stream in place, which is then within the limit; below what its states take, that is said."""
+    window = window_file(tmp_path / "window.tflite")
+    takes = fit(window, stream=2, states="in-place", time_limit_s=1).stream.stream_bytes
+    with pytest.raises(DownsetError, match=r"A stream takes .* with stream=") as refused:
+        fit(window, stream=2, ram_bytes=takes + 1024, time_limit_s=1)
+    named = int(re.search(r"A stream takes ([\d,]+) B", str(refused.value)).group(1).replace(",", ""))
+    assert named <= takes + 1024
+    with pytest.raises(DownsetError, match="The states of a hop of 2 rows alone take"):
+        fit(window, stream=2, ram_bytes=1024, time_limit_s=1)
+
+
 def convolution_file(path, shape, *, open_axis=None):
     """A convolution of 3 rows and a pool over all rows, along the last axis; `open_axis`: the file leaves it open."""
     weights = np.ones((4, shape[1], 3), np.float32)
