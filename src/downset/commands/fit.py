@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,14 +46,25 @@ from downset.text import format_seconds, printable
 
 if TYPE_CHECKING:
     from downset.errors import UnsupportedError
-    from downset.fitting.job import RewriteName, StatesName
+    from downset.fitting.job import FitOptions, RewriteName, StatesName
     from downset.reports.document import Document
     from downset.runtimes.targets import TargetName
 
 __all__ = ["fit"]
 
 
-@click.command()
+class _Fit(click.RichCommand):
+    """The command, which takes what stands behind `--stream=` for its value, also where it begins like an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for word in args:
+            option, separator, value = word.partition("=")
+            if option == "--stream" and separator:
+                HOP.convert(value, next(one for one in self.params if one.name == "stream"), ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Fit)
 @click.argument("model", type=click.Path())
 @click.option(
     "-o", "--output", type=click.Path(), help="Where to write the fitted model; without it nothing is written."
@@ -225,9 +237,6 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
-    if stream == ():
-        _list_hops(model, shapes, dims, target, as_json=as_json)
-        return
     options = FitOptions(
         model,
         output=output,
@@ -255,6 +264,9 @@ def fit(
         trust=trust,
         inputs=inputs,
     )
+    if stream == ():
+        _list_hops(replace(options, stream=None, output=None, session=None), as_json=as_json)
+        return
     # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
         talk.print(
@@ -309,23 +321,14 @@ def fit(
         raise unmade
 
 
-def _list_hops(
-    model: str, shapes: dict[str, tuple[int, ...]], dims: dict[str, Any], target: str | None, *, as_json: bool
-) -> None:
+def _list_hops(options: FitOptions, *, as_json: bool) -> None:
     """List the hops that a stream of the model could have; write nothing."""
     from downset.fitting.hops import stream_hops
-    from downset.fitting.job import FitOptions, check_options
-    from downset.fitting.ranges import split_ranges
-    from downset.formats.reading import check_readable, known_sizes
     from downset.reports.json_form import json_of
     from downset.reports.stream_view import hops_document
     from downset.reports.terminal import print_document
 
-    chosen = check_options(FitOptions(model, target=target))  # type: ignore[arg-type]
-    check_readable(Path(model))
-    ranges = split_ranges(model, shapes, dims)
-    sizes = known_sizes(model, shapes=shapes, dims=dims if ranges is None else ranges.largest)
-    document = hops_document(stream_hops(model, shapes=sizes.shapes, memory=chosen.memory))
+    document = hops_document(stream_hops(options))
     if as_json:
         print_json("fit", json_of(document))
     else:

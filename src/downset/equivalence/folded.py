@@ -27,13 +27,22 @@ _MOST = 1 << 16
 
 
 def with_folded(
-    network: FileNetwork, other: FileNetwork, path: Path, shapes: Mapping[str, tuple[int, ...]] | None
+    network: FileNetwork,
+    other: FileNetwork,
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    *,
+    amounts: bool = False,
 ) -> FileNetwork:
-    """The original with the content of each value that it computes and `other` holds as a constant of this name. A
-    value that does not follow from sizes and weights has none, so that nothing is proven about it."""
-    results = {value for index in network.bodies[0].nodes for value in network.nodes[index].outputs} - {ABSENT}
+    """The original with the content of each value that it computes and `other` holds as a constant of this name, with
+    `amounts` also of those by which operators pad, cut and shape. A value that does not follow from sizes and weights
+    has none, so that nothing is proven about it."""
+    nodes = [network.nodes[index] for index in network.bodies[0].nodes]
+    results = {value for node in nodes for value in node.outputs} - {ABSENT}
     constants = {value.label for value in other.values if value.content is not None}
-    wanted = [index for index in sorted(results) if network.values[index].label in constants]
+    read = {value for node in nodes if amounts for value in node.inputs[1:] if value != ABSENT}
+    read = {value for value in read if network.values[value].dtype in ("int32", "int64")}
+    wanted = [index for index in sorted(results) if index in read or network.values[index].label in constants]
     if not wanted:
         return network
     evaluation, values = _Evaluation(path, shapes), list(network.values)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from downset.equivalence.claims import Box, Unproven, array_of, whole
 from downset.equivalence.file_network import ABSENT, FileNode
 from downset.equivalence.identities import Place, aligned, broadcast, integers_of, same_settings
@@ -117,14 +119,18 @@ def gathered(place: Place, node: FileNode, out: Box) -> None:
 
 
 def divided(place: Place, node: FileNode, out: Box, result: int) -> None:
-    """A Split along a dimension of which the box has all positions of this result."""
+    """A Split, SPLIT or SPLIT_V along a dimension of which the box has all positions of this result. SPLIT lists the
+    axis before the tensor, SPLIT_V behind it."""
     same_settings(place.node, node)
-    full, output_box = whole(place.first.values[node.inputs[0]]), whole(place.first.values[node.outputs[result]])
-    axis = number(node, "axis", 0) % len(out)
-    if node.kind != "Split" or out[axis] != output_box[axis]:
+    read = 1 if node.kind == "SPLIT" else 0
+    full, output_box = whole(place.first.values[node.inputs[read]]), whole(place.first.values[node.outputs[result]])
+    listed = {"SPLIT": 0, "SPLIT_V": 2}.get(node.kind)
+    stated = number(node, "axis", 0) if listed is None else (integers_of(place, listed) or [0])[0]
+    axis = stated % len(out)
+    if out[axis] != output_box[axis]:
         raise Unproven("it divides a part of its input")
-    place.holds(0, node.inputs[0], (*out[:axis], full[axis], *out[axis + 1 :]))
-    for position in range(1, max(len(node.inputs), len(place.node.inputs))):
+    place.holds(read, node.inputs[read], (*out[:axis], full[axis], *out[axis + 1 :]))
+    for position in set(range(max(len(node.inputs), len(place.node.inputs)))) - {read}:
         target = node.inputs[position] if position < len(node.inputs) else ABSENT
         place.holds(position, target, whole(place.first.values[target]) if target != ABSENT else ())
 
@@ -251,7 +257,14 @@ def _stated_shape(node: FileNode) -> list[int]:
     stated = node.settings.get("newShape")
     if stated is None:
         return list(integers(node, "shape", ()))
-    return [int(size) for size in stated] if isinstance(stated, tuple) else []
+    return _listed(stated)
+
+
+def _listed(stated: object) -> list[int]:
+    """The integers of a list in the settings of a .tflite file, which holds (type, shape, bytes)."""
+    if not isinstance(stated, tuple) or len(stated) != 3:
+        return []
+    return [int(one) for one in np.frombuffer(stated[2], stated[0])]
 
 
 def _result_sizes(place: Place, node: FileNode, sizes: list[int]) -> list[int]:
@@ -268,6 +281,15 @@ def _result_sizes(place: Place, node: FileNode, sizes: list[int]) -> list[int]:
             shape[place_open] = math.prod(sizes) // max(math.prod(size for size in shape if size != -1), 1)
         return shape
     same_settings(mine, node)
+    if node.kind == "SQUEEZE":
+        gone = {axis % len(sizes) for axis in _listed(mine.settings.get("squeezeDims"))}
+        if not gone:
+            raise Unproven("its axes are not known")
+        return [size for axis, size in enumerate(sizes) if axis not in gone]
+    if node.kind == "EXPAND_DIMS":
+        (axis,) = integers_of(place, 1) or []
+        axis += (len(sizes) + 1) * (axis < 0)
+        return [*sizes[:axis], 1, *sizes[axis:]]
     if node.kind == "Flatten":
         axis = number(mine, "axis", 1)
         axis += len(sizes) if axis < 0 else 0

@@ -21,6 +21,7 @@ from downset.equivalence.held_graphs import same_graphs
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
 from downset.equivalence.merged import bias_added, merged, pooled
+from downset.equivalence.slices import resliced
 from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
@@ -202,7 +203,7 @@ class PartsProof:
                 continue
             if original is None or len(original.outputs) != len(stated) or original.outputs[result] != out.of:
                 raise Unproven(f"its result {result} is not one of the original's")
-            if node.kind == "Split" == original.kind:
+            if node.kind in ("Split", "SPLIT", "SPLIT_V") and node.kind == original.kind:
                 layers.divided(place, original, out.box, result)
             elif node.kind in LAYER_NORMS and node.kind == original.kind and result in (0, 3):
                 layers.layer_norm(place, original, out.box)
@@ -314,7 +315,7 @@ class PartsProof:
         if node.kind == "Slice" and (original is None or original.kind != "Slice" or place.boxes(0, out.of)):
             identities.sliced(place, out)
             return Claim(out.of, out.box)
-        if node.kind == "SLICE":
+        if node.kind == "SLICE" and (original is None or original.kind != "SLICE" or self._is_part_of(node, out)):
             return rows.cut_out(place, out)
         if node.kind in ("PAD", "PADV2") and (self._reaches_out(out) or place.boxes(0, out.of)):
             return rows.surrounded(place, out)
@@ -329,6 +330,11 @@ class PartsProof:
             # Kernels may sum up the products of fewer rows in another sequence.
             self.summed = self.summed or self.first.values[out.of].dtype in FLOATS
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
+
+    def _is_part_of(self, node: FileNode, out: Claim) -> bool:
+        """Whether the first input holds a part of the tensor of which the result is one."""
+        claim = self.claims.get(node.inputs[0])
+        return claim is not None and claim.of == out.of
 
     def _sum(self, place: Place, original: FileNode, out: Claim) -> Claim:
         if place.node.kind == "Add" and any(self._is_constant(value) for value in place.node.inputs):
@@ -367,7 +373,8 @@ _IDENTITIES = {
     "PAD": identities.padded,
     "PADV2": identities.padded,
     "SPLIT": identities.undivided,
-    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "RESHAPE"), layers.reshaped),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), layers.reshaped),
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), layers.reshaped),
     **dict.fromkeys(("Transpose", "TRANSPOSE"), layers.transposed),
     **dict.fromkeys(("Softmax", "LogSoftmax", "SOFTMAX"), layers.softmax),
     **dict.fromkeys(LAYER_NORMS, layers.layer_norm),
@@ -377,6 +384,7 @@ _IDENTITIES = {
     "FULLY_CONNECTED": layers.connected,
     "Gather": layers.gathered,
     "Resize": layers.repeated,
+    **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), resliced),
 }
 
 

@@ -11,9 +11,10 @@ from downset.arenas.check_overlaps import reads_before_it_writes
 from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.folded import with_folded
+from downset.equivalence.layouts import layouts_difference
 from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import May, check_placement, nothing
-from downset.equivalence.read_onnx import read_onnx, with_shapes
+from downset.equivalence.read_onnx import at_sizes, read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
 from downset.equivalence.states import Unproven, one_call, states_fault, states_of, without_states
 from downset.equivalence.stream import check_stream
@@ -26,7 +27,7 @@ from downset.memory.overlaps import ELEMENTWISE, TABLE
 from downset.results.comparisons import Proof
 from downset.results.streams import StreamRecord
 
-__all__ = ["prove"]
+__all__ = ["prove", "same_in_layouts"]
 
 Named = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -85,6 +86,13 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     )
 
 
+def same_in_layouts(original: Named, other: Named) -> str:
+    """Why an .onnx file of fixed sizes is not proven to hold the network of `original` in the layouts of ONNX Runtime's
+    optimisation; "" where it is. Raises LoadError for damaged files."""
+    networks = [at_sizes(_read(path).network, path, None) for path in (original, other)]
+    return layouts_difference(networks[0], networks[1])
+
+
 def _stream(
     paths: tuple[Named, Named], window: FileNetwork, second: _File, record: StreamRecord, shapes: Shapes | None
 ) -> Proof:
@@ -94,7 +102,8 @@ def _stream(
     try:
         certificate = Certificate(1, {}) if second.certificate is None else read_certificate(second.certificate)
         if Path(original).suffix.lower() == ".onnx":
-            window, network = with_shapes(window, original, shapes), with_shapes(network, other, None)
+            window, network = at_sizes(window, original, shapes), at_sizes(network, other, None)
+            window = with_folded(window, network, Path(original), shapes, amounts=True)
     except LoadError as error:
         return Proof(False, placed=second.offline is not None, reason=error.message)
     return check_stream(window, network, certificate, record, second.offline)

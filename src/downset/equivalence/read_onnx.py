@@ -23,7 +23,7 @@ from downset.formats.onnx.bodies import subgraphs
 from downset.formats.onnx.model_file import infer, onnx_library, read_model, read_unfixed
 from downset.graph.kinds import kind_of
 
-__all__ = ["read_onnx", "with_shapes"]
+__all__ = ["at_sizes", "read_onnx", "with_shapes"]
 
 _STANDARD = ("", "ai.onnx")
 _TENSOR = 4
@@ -67,6 +67,20 @@ def with_shapes(
                 dtype = form.numpy_name(stated.elem_type)
                 values[index] = replace(values[index], shape=shape, dtype=dtype)
     return replace(network, values=tuple(values))
+
+
+def at_sizes(
+    network: FileNetwork, path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]] | None
+) -> FileNetwork:
+    """The network `with_shapes`, in which a tensor of known sizes is stated with these, also where the file leaves some
+    open: for proofs about these sizes alone."""
+    sized = with_shapes(network, path, shapes)
+    values, inputs = list(sized.values), {*sized.bodies[0].inputs}
+    for index, value in enumerate(values):
+        if value.form and value.content is None and value.shape is not None and value.dtype:
+            given = value.form[:2] if index in inputs and isinstance(value.form, tuple) else ()
+            values[index] = replace(value, form=(*given, value.dtype, value.shape))
+    return replace(sized, values=tuple(values))
 
 
 class _OnnxNetworkReader:

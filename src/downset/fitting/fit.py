@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from downset.errors import DownsetError
+from downset.errors import DownsetError, InfeasibleError, LimitReached
 from downset.fitting.candidates import Original
 from downset.fitting.choosing import candidates_of
 from downset.fitting.in_hops import InHops, in_hops, window_options, with_stream
@@ -24,6 +24,7 @@ from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.processes import capped, choose_by_process, in_file_order, race_of
 from downset.fitting.shipping import ship
+from downset.fitting.stream_bytes import tell_streams_that_fit
 from downset.fitting.summary import complete, summarise, with_traffic
 from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
@@ -207,7 +208,12 @@ def _fitted(job: Job, original: Original, states: States, asked: InHops | None) 
     job.listener.progress("writing the result")
     result = summarise(job, original, planned, candidates, choice)
     result = complete(job, planned, candidates, choice, result)
-    result = check_process(job, check_ram(result, job.planned_limit, candidates.strips))
+    try:
+        result = check_process(job, check_ram(result, job.planned_limit, candidates.strips))
+    except (InfeasibleError, LimitReached) as error:
+        if asked is not None:
+            tell_streams_that_fit(error, job, asked)
+        raise
     result = with_traffic(job, planned, result)
     if asked is not None:
         job.listener.progress("fitting the window")

@@ -1,54 +1,73 @@
-"""The hops that a stream of a network could have, each with what it would take."""
+"""The hops that a stream of a network could have, each with what it takes, and those that `fit` would refuse."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import replace
-from graphlib import TopologicalSorter
+import tempfile
+from dataclasses import dataclass, replace
 from math import lcm
+from pathlib import Path
 
 from downset.arenas.plan import plan_arena
-from downset.errors import UnsupportedError, UsageError
-from downset.fitting.in_hops import chosen_rows
+from downset.errors import DownsetError, UnsupportedError, UsageError
+from downset.fitting.fit import fit_model
+from downset.fitting.in_hops import InHops, bytes_of_window, window_options, written_stream
+from downset.fitting.job import FitOptions, Job, Listener, check_options
+from downset.fitting.moving_axis import check_gains, chosen_rows
+from downset.fitting.preparing import measure_original, read, start
+from downset.fitting.stream_bytes import SEARCH_S, measured_bytes
 from downset.formats.onnx.read import without_defaults
-from downset.formats.reading import load
-from downset.graph.core import Graph, InPlaceState
-from downset.memory.models import MemoryName
+from downset.formats.reading import check_readable, load
+from downset.graph.core import Graph
 from downset.orders.plan import plan_order
-from downset.partial.rewrite import reordered
 from downset.partial.stream_rows import Moving, StreamRows, stream_rows
-from downset.partial.streams import stream_of
 from downset.results.stream_fit import HopOffer, HopOffers
 from downset.results.streams import Hop
-from downset.rewrites.tflite_form import tflite_form
+from downset.text import format_bytes
 
 __all__ = ["stream_hops"]
 
-_SEARCH_S = 0.5
-"""The time limit of an order."""
 _FIRST = 8
 """The hop by which the axis that moves is found; a shorter one where the window is short."""
 
 
-def stream_hops(
-    model: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int, ...]] | None = None, memory: MemoryName = "tflm"
-) -> HopOffers:
-    """Hops for a stream of a .tflite or .onnx file: the powers of two, and the rows by which its tensors move by
-    whole rows. Arenas are planned under this memory model, with the states in them; nothing is run. Raises
-    UsageError and UnsupportedError as `fit` does."""
-    graph = without_defaults(load(model, shapes=shapes))
-    longest = max((extent for tensor in graph.inputs for extent in graph.tensors[tensor].shape), default=0)
-    rows = chosen_rows(graph, Hop(min(_FIRST, max(longest // 2, 1))))
-    whole = _whole_hops(rows.moving)
-    powers = [1 << power for power in range(rows.moving.window.bit_length())]
-    hops = sorted({hop for hop in (*powers, *whole, *(2 * one for one in whole)) if hop <= rows.moving.window // 2})
-    offers = tuple(offer for hop in hops if (offer := _offer(stream_rows(rows.moving, hop), memory)) is not None)
-    arena = plan_arena(graph, range(len(graph.ops)), method="greedy_by_size", memory=memory)
-    name = graph.tensors[rows.moving.tensor].name
+def stream_hops(options: FitOptions) -> HopOffers:
+    """Hops for a stream of a .tflite or .onnx file: the powers of two, and the rows by which its tensors move by whole
+    rows. Streams are written in the form of `options.states` and measured in the runtime of the target as `fit` does;
+    in ONNX Runtime, and where a runtime is missing, they are planned. Hops with which a stream takes no less than the
+    fitted window, or computes about as much, are left out by name: `fit` refuses them. Raises UsageError and
+    UnsupportedError as `fit` does."""
+    target = check_options(options)
+    check_readable(Path(options.model))
+    with tempfile.TemporaryDirectory(prefix="downset-") as scratch:
+        job = start(options, target, Path(scratch), Listener())
+        graph = without_defaults(load(job.path, shapes=job.options.shapes))
+        longest = max((extent for tensor in graph.inputs for extent in graph.tensors[tensor].shape), default=0)
+        rows = chosen_rows(graph, Hop(min(_FIRST, max(longest // 2, 1))))
+        bench = _bench(job, rows)
+        offers, left_out = [], []
+        for hop in _hops(rows.moving):
+            try:
+                offers.append(bench.offer(stream_rows(rows.moving, hop)))
+            except (UnsupportedError, UsageError) as error:
+                left_out.append((hop, str(error.message)))
+    name, moving = graph.tensors[rows.moving.tensor].name, rows.moving
     return HopOffers(
-        str(model), name, rows.moving.dimension, rows.moving.window, rows.window_macs, arena.arena_bytes, offers
+        str(options.model),
+        name,
+        moving.dimension,
+        moving.window,
+        rows.window_macs,
+        bench.least,
+        tuple(offers),
+        tuple(left_out),
+        measured=bench.measures,
     )
+
+
+def _hops(moving: Moving) -> list[int]:
+    whole = _whole_hops(moving)
+    powers = [1 << power for power in range(moving.window.bit_length())]
+    return sorted({hop for hop in (*powers, *whole, *(2 * one for one in whole)) if hop <= moving.window // 2})
 
 
 def _whole_hops(moving: Moving) -> list[int]:
@@ -63,24 +82,52 @@ def _whole_hops(moving: Moving) -> list[int]:
     return hops
 
 
-def _offer(rows: StreamRows, memory: MemoryName) -> HopOffer | None:
-    """The offer of a hop; None where no stream has it."""
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What streams are held against: `least`, the bytes of the window, fitted where that takes less. `measures`:
+    whether these, and those of streams, are measured."""
+
+    job: Job
+    least: int
+    measures: bool
+
+    def offer(self, rows: StreamRows) -> HopOffer:
+        """The offer of a hop. Raises UnsupportedError where `fit` would refuse it, or no stream has it."""
+        check_gains(rows)
+        with tempfile.TemporaryDirectory(prefix="hop-", dir=self.job.scratch) as scratch:
+            job = written_stream(replace(self.job, scratch=Path(scratch)), rows)
+            nbytes = measured_bytes(job) if self.measures else self.planned(load(job.path))
+        if nbytes >= self.least:
+            raise UnsupportedError(f"it takes {format_bytes(nbytes)} B")
+        memory = self.job.target.memory
+        exact = memory == "tflm" or not any(
+            meta.dtype.startswith(("float", "bfloat")) for meta in rows.moving.graph.tensors
+        )
+        return HopOffer(
+            rows.hop, rows.macs, nbytes, rows.kept_bytes, sum(kept.hops for kept in rows.kept.values()), exact
+        )
+
+    def planned(self, graph: Graph) -> int:
+        """The bytes of a quickly planned arena."""
+        memory = self.job.target.memory
+        order = plan_order(graph, memory=memory, time_limit_s=SEARCH_S)
+        return plan_arena(graph, order, method="greedy_by_size", memory=memory).arena_bytes
+
+
+def _bench(job: Job, rows: StreamRows) -> _Bench:
+    if job.target.sessions is not None:
+        bench = _Bench(job, 0, measures=False)
+        return replace(bench, least=bench.planned(without_defaults(load(job.path, shapes=job.options.shapes))))
+    window_job = replace(job, options=replace(job.options, states="variables"))
+    measured_job, window = measure_original(window_job, read(window_job))
+    job = replace(job, target=measured_job.target)
+    measures = window.file.measured is not None and job.target.measure is not None
+    if not measures:
+        bench = _Bench(job, 0, measures=False)
+        return replace(bench, least=bench.planned(window.graph))
     try:
-        stream = stream_of(rows, "in_place")
-        graph = tflite_form(stream.graph)
-    except (UnsupportedError, UsageError):
-        return None
-    if memory == "tflm":
-        graph = _in_place(graph, len(stream.record.states))
-    order = plan_order(graph, memory=memory, time_limit_s=_SEARCH_S)
-    arena = plan_arena(graph, order, method="greedy_by_size", memory=memory)
-    exact = memory == "tflm" or not any(meta.dtype.startswith(("float", "bfloat")) for meta in graph.tensors)
-    return HopOffer(rows.hop, rows.macs, arena.arena_bytes, rows.kept_bytes, len(stream.record.states), exact)
-
-
-def _in_place(graph: Graph, count: int) -> Graph:
-    """The graph with its last inputs and outputs as states in place, in an order that writes each after it was read."""
-    pairs = zip(graph.inputs[len(graph.inputs) - count :], graph.outputs[len(graph.outputs) - count :], strict=True)
-    states = tuple(InPlaceState(graph.tensors[one].name, one, other) for one, other in pairs)
-    sorter = TopologicalSorter(dict(enumerate(replace(graph, states=states).predecessors())))
-    return replace(reordered(graph, tuple(sorter.static_order())), states=states)
+        fitted = fit_model(window_options(job, InHops(window, rows, job.options.shapes)), Listener())
+    except DownsetError:
+        fitted = None
+    before, fitted_bytes = bytes_of_window(window, fitted)
+    return _Bench(job, min(before, before if fitted_bytes is None else fitted_bytes), measures=True)

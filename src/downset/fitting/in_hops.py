@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from downset.errors import DownsetError, InvalidPlan, UnsupportedError, UsageError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.job import FitOptions, Job
+from downset.fitting.moving_axis import breaks_of, broken, check_gains, chosen_rows, hop_of
 from downset.fitting.preparing import measure_original, read
 from downset.fitting.trials import disk_bytes
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import load
 from downset.formats.stream_files import carry_certificate, write_stream
 from downset.formats.stream_records import record_of
-from downset.graph.core import Graph, Tensor
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import memory_model, without_overlaps
 from downset.messages import Message, Setting
-from downset.partial.stream_rows import StreamRows, moving_input, stream_rows
-from downset.partial.streams import check_streamable, stream_of
+from downset.partial.stream_rows import StreamRows
+from downset.partial.streams import stream_of
 from downset.results.fit import Fit
 from downset.results.sessions import Latency, SessionTaken
-from downset.results.stream_fit import Broken, KeptState, StreamFit
-from downset.results.streams import Hop, StreamRecord
+from downset.results.stream_fit import KeptState, StreamFit
+from downset.results.streams import StreamRecord
 from downset.rewrites.tflite_form import tflite_form
 from downset.runtimes.compare import compare
-from downset.text import format_bytes, printable, shortened
+from downset.text import format_bytes
 
-__all__ = ["InHops", "chosen_rows", "in_hops", "least_to_beat", "window_options", "with_stream"]
+__all__ = [
+    "InHops",
+    "bytes_of_window",
+    "in_hops",
+    "least_to_beat",
+    "window_options",
+    "with_stream",
+    "written_stream",
+]
 
-_CLEARLY = 0.8
-"""An axis of which a call computes at most this share of the multiply-adds that one of another axis does is the one
-that moves."""
-_GAINS = 0.95
-"""A stream is worth writing where a call computes at most this share of the window's multiply-adds."""
 _WINDOW_S, _WINDOW_SHARE = 2.0, 0.2
 """Seconds of the searches of the window's own fit: the smaller of this, and this share of the time limit."""
 _ANY_ARENA = 1 << 40
@@ -66,114 +69,27 @@ def in_hops(job: Job) -> tuple[Job, InHops | None]:
         )
     graph = without_defaults(load(job.path, shapes=job.options.shapes))
     rows = chosen_rows(graph, ask)
-    if rows.macs > _GAINS * rows.window_macs:
-        raise UnsupportedError(_nothing(rows))
-    stream = stream_of(rows, "states" if job.form == ".onnx" else "variables")
+    check_gains(rows)
     window_job = replace(job, scratch=_folder(job, "window"), options=replace(job.options, states="variables"))
     measured_job, window = measure_original(window_job, read(window_job))
     job = replace(job, target=measured_job.target)
-    path = _folder(job, "stream") / job.path.name
     job.listener.progress("writing the stream")
+    return written_stream(job, rows), InHops(window, rows, job.options.shapes)
+
+
+def written_stream(job: Job, rows: StreamRows) -> Job:
+    """The job that fits the stream of these rows, which is written, in place of the model."""
+    stream = stream_of(rows, "states" if job.form == ".onnx" else "variables")
+    path = _folder(job, "stream") / job.path.name
     write_stream(path, tflite_form(stream.graph), stream.record)
-    job_shapes, options = job.options.shapes, replace(job.options, shapes=None, dims=None)
-    return replace(job, path=path, options=options, ranges=None), InHops(window, rows, job_shapes)
-
-
-def hop_of(stated: Sequence[int]) -> Hop:
-    """The hop, with the axis where it is stated. Raises UsageError for other lists of numbers."""
-    if not 1 <= len(stated) <= 2:
-        raise UsageError(f"a stream is stated by its hop, and maybe the axis: 8 or (8, 1), not {tuple(stated)}")
-    return Hop(*stated)
+    options = replace(job.options, shapes=None, dims=None)
+    return replace(job, path=path, options=options, ranges=None, asked_for=job.stated)
 
 
 def _folder(job: Job, name: str) -> Path:
     folder = job.scratch / name
     folder.mkdir()
     return folder
-
-
-def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
-    """The rows of the stream along the stated axis, or along the one that moves: that of which a call computes the
-    fewest multiply-adds. Raises UsageError where that is not clear."""
-    check_streamable(graph)
-    if hop.rows < 1:
-        raise UsageError(f"a hop has at least 1 row, not {hop.rows}")
-    streams = _candidates(graph, hop)
-    streams.sort(key=lambda rows: rows.macs)
-    if (
-        len(streams) > 1
-        and streams[0].macs > _CLEARLY * streams[1].macs
-        and streams[1].macs <= _GAINS * streams[1].window_macs
-    ):
-        axes = ", ".join(_axis(rows) for rows in streams[:3])
-        raise UsageError(
-            Message(
-                f"several axes could be time: {axes}; name one, ",
-                Setting("stream", (hop.rows, streams[0].moving.dimension)),
-            )
-        )
-    return streams[0]
-
-
-def _candidates(graph: Graph, hop: Hop) -> list[StreamRows]:
-    """The streams along each axis of each input, or along the stated axis. Raises UsageError where there is none."""
-    streams, reasons = [], []
-    for tensor in graph.inputs:
-        meta = graph.tensors[tensor]
-        axes = range(len(meta.shape)) if hop.axis is None else [hop.axis]
-        for axis in axes:
-            reason = _fault(meta, axis, hop.rows)
-            if not reason:
-                streams.append(stream_rows(moving_input(graph, tensor, axis), hop.rows))
-            elif hop.axis is not None or meta.shape[axis] > 1:
-                reasons.append((0 if hop.axis is not None else -meta.shape[axis], f"input {meta.name!r} {reason}"))
-    if not streams:  # the longest axis is the likeliest one
-        raise UsageError(min(reasons)[1] if reasons else "no input has an axis of several rows that could be time")
-    return streams
-
-
-def _fault(meta: Tensor, axis: int, hop: int) -> str:
-    """Why an input has no windows along this axis that move by a hop; "" where it has."""
-    shape = meta.shape
-    if axis >= len(shape):
-        return f"has axes 0 to {len(shape) - 1}, no axis {axis}"
-    if axis and len(shape) > 2 and shape[0] > 1:
-        return f"has a batch of {shape[0]} windows, and a stream takes one: fix the batch to 1"
-    if hop >= shape[axis]:
-        return f"has {shape[axis]} rows along axis {axis}: a hop has fewer, not {hop}"
-    return ""
-
-
-def _axis(rows: StreamRows) -> str:
-    name = rows.moving.graph.tensors[rows.moving.tensor].name
-    return f"axis {rows.moving.dimension} of {name!r} ({rows.moving.window} rows)"
-
-
-def _nothing(rows: StreamRows) -> Message:
-    """Why a stream gains nothing."""
-    share = 100 * rows.macs / max(rows.window_macs, 1)
-    broken = _broken(rows)
-    return Message(
-        f"a stream of {_axis(rows)} computes {share:.0f} % of the window's multiply-adds in each call: "
-        f"{broken or 'the hop is too long'}"
-    )
-
-
-def _broken(rows: StreamRows) -> str:
-    """The operators that break sharing most, in a line."""
-    named = (f"{one.reason} at {one.kind} {shortened(printable(one.name), 50)!r}" for one in breaks_of(rows)[:3])
-    return "; ".join(named)
-
-
-def breaks_of(rows: StreamRows) -> list[Broken]:
-    """The operators that break sharing: those that pad along time first, then those that read all rows; of each, those
-    with most multiply-adds first."""
-    ops, form = rows.moving.graph.ops, rows.moving.form.ops
-    return [
-        Broken(ops[index].name, ops[index].kind, why)
-        for group in (rows.pads, rows.breaks)
-        for index, why in sorted(group.items(), key=lambda item: -form[item[0]].macs)
-    ]
 
 
 def window_options(job: Job, asked: InHops) -> FitOptions:
@@ -211,20 +127,12 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
             f"{job.options.model}: in {comparison.runtime} a hop differs from its window by up to "
             f"{comparison.max_abs_error or 0:g} of {comparison.largest:g}; nothing written"
         )
-    before = window.file.measured_bytes() or window.before.arena_bytes
+    before, fitted_bytes = bytes_of_window(window, fitted)
     after = chosen.measured_bytes() or chosen.arena_bytes
-    fitted_bytes = None if fitted is None else fitted.arena.after if fitted.measured is None else fitted.measured.after
     window_s, latency = _times(job, asked, chosen)
-    least = least_to_beat(before, fitted_bytes, latency)
-    if after >= least:
-        why, how = _broken(rows), ", fitted," if least < before else ""
-        sizes = f"the stream takes {format_bytes(after)} B, and its window{how} {format_bytes(least)} B"
-        told, because = f"{sizes}: nothing is written", f" ({why})" if why else ""
-        if job.target.offsets and record.form != "in_place":
-            raise UnsupportedError(told, "; ", Setting("states", "in-place"), f" may take less{because}")
-        raise UnsupportedError(told, because)
+    _check_takes_less(job, asked, record, after, least=least_to_beat(before, fitted_bytes, job.planned_bytes))
     if fitted_bytes is not None and after >= fitted_bytes:
-        job.notes.add(f"the window fitted by itself takes {format_bytes(fitted_bytes)} B, which is less, and more time")
+        job.notes.add(f"the window fitted by itself takes {format_bytes(fitted_bytes)} B, which is less")
     figures = StreamFit(
         record=record,
         window_bytes=before,
@@ -246,11 +154,37 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
     return replace(result, stream=figures, notes=tuple(job.notes))
 
 
-def least_to_beat(before: int, fitted_bytes: int | None, latency: Latency | None) -> int:
-    """The bytes below which a stream is written: those of its window as it is, and of its fitted window unless a call
-    takes less time than a run of the window, beyond chance."""
-    faster = latency is not None and latency.ratio_high < 1
-    return before if fitted_bytes is None or faster else min(before, fitted_bytes)
+def bytes_of_window(window: Original, fitted: Fit | None) -> tuple[int, int | None]:
+    """The bytes of the window as it is, and after its own fit (None where that failed): measured, else planned."""
+    before = window.file.measured_bytes() or window.before.arena_bytes
+    if fitted is None:
+        return before, None
+    return before, fitted.arena.after if fitted.measured is None else fitted.measured.after
+
+
+def least_to_beat(before: int, fitted_bytes: int | None, limit: int | None) -> int:
+    """The bytes below which a stream is written: those of its window, fitted where that takes less. With a memory limit
+    that its window keeps to only fitted, those of the window as it is: within it a stream is chosen for its time."""
+    if fitted_bytes is None or (limit is not None and fitted_bytes <= limit):
+        return before
+    return min(before, fitted_bytes)
+
+
+def _check_takes_less(job: Job, asked: InHops, record: StreamRecord, after: int, *, least: int) -> None:
+    """Raise UnsupportedError where a stream takes no less than its window, with what ships it."""
+    if after < least:
+        return
+    why = broken(asked.rows)
+    told = (
+        f"the stream takes {format_bytes(after)} B, and its window, fitted, {format_bytes(least)} B: nothing is written"
+    )
+    because = f" ({why})" if why else ""
+    less = job.target.offsets and record.form != "in_place"
+    other = Message("; ", Setting("states", "in-place"), " may take less") if less else Message()
+    if job.planned_bytes is None:
+        name = "ram_bytes" if job.target.sessions is None else "arena_bytes"
+        other = Message(other, "; ", Setting(name, after), " ships it for its arithmetic")
+    raise UnsupportedError(told, other, because)
 
 
 def _before_as_window(job: Job, window: Original, result: Fit) -> Fit:

@@ -180,6 +180,8 @@ class Job:
     notes: Notes = field(default_factory=Notes)
     search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
     ranges: SizeRanges | None = None
+    asked_for: FitOptions | None = None
+    """The options of the call, where the job fits a file in place of the model: a stream of it."""
 
     def budget(self, seconds: float) -> Budget:
         """The budget of one search: at most so many of the seconds that are left."""
@@ -194,6 +196,8 @@ class Job:
     @property
     def stated(self) -> FitOptions:
         """The options of a call that asks for the same: it fixes no size that has a range."""
+        if self.asked_for is not None:
+            return self.asked_for
         return self.options if self.ranges is None else replace(self.options, shapes=self.ranges.shapes)
 
     @property

@@ -56,8 +56,6 @@ def _hops(path: Path) -> list[str]:
     record = record_of(path)
     if record is None:
         return []
-    if not record.first_exact:
-        return [f"// A call takes {record.hop} rows. All outputs count: the states begin as constant rows do."]
     return [
         f"// A call takes {record.hop} rows. After the states were initialised or reset, leave out the outputs of",
         f"// {counted(record.first_exact, 'call')}: they lack rows of their window.",

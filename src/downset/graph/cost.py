@@ -39,6 +39,10 @@ def op_macs(graph: Graph, op: Op) -> int:
         case "recurrent":  # each step of each sequence multiplies by all weights of the row and of the state
             steps = math.prod(graph.tensors[op.inputs[0]].shape[:2])
             return steps * sum(math.prod(graph.tensors[tensor].shape) for tensor in op.inputs[1:3])
+        case "matrices":  # each step of each sequence multiplies by all constant matrices
+            metas = [graph.tensors[tensor] for tensor in op.inputs[1:] if tensor != ABSENT]
+            steps = math.prod(graph.tensors[op.inputs[0]].shape[:-1])
+            return steps * sum(math.prod(one.shape) for one in metas if one.role == "constant" and len(one.shape) == 2)
         case "gemm":
             rows, columns = graph.tensors[op.inputs[1]].shape
             return elements * (columns if op.attrs.get("transB") else rows)

@@ -95,9 +95,27 @@ def pad_sides(graph: Graph, op: Op) -> list[tuple[int, int]]:
     return sides
 
 
+def _tflite_slice(graph: Graph, op: Op, dimension: int) -> AxisMap | None:
+    """The map of TFLite's SLICE and STRIDED_SLICE along a dimension of the input."""
+    begin = graph.constant(op.inputs[1])
+    steps = graph.constant(op.inputs[3]) if len(op.inputs) > 3 else None
+    if begin is None or (steps is None and len(op.inputs) > 3):
+        return None
+    first, rows = int(begin.reshape(-1)[dimension]), graph.tensors[op.inputs[0]].shape[dimension]
+    step = 1 if steps is None else int(steps.reshape(-1)[dimension])
+    if step < 1:
+        return None
+    if op.attrs.get("beginMask", 0) >> dimension & 1:
+        first = 0
+    offset = min(max(first + rows if first < 0 else first, 0), rows)
+    return AxisMap(step, 1, offset, offset)
+
+
 def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
     if position != 0:
         return None
+    if op.kind.startswith("tflite::"):
+        return _tflite_slice(graph, op, dimension)
     if len(op.inputs) > 1:
         values = [None if tensor == ABSENT else graph.constant(tensor) for tensor in op.inputs[1:]]
         if any(value is None for value in values):

@@ -246,7 +246,7 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         case "pad":
             return pad_map(graph, op, position, dimension)
         case "slice":
-            return slice_map(graph, op, position, dimension)
+            return slice_map(graph, op, position, cut)
         case _ if dimension != window_axis(graph, result, axis):
             return None
         case "window":

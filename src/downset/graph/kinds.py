@@ -64,7 +64,7 @@ that dimension is at or behind `axis`. `product`: the same row of the first oper
 column of the second and all of the first, or the same batch of both. `gather`: the same row of the indices or of the
 data. The others are as ONNX defines the kind of that name; `reshape` keeps the sequence of all elements."""
 
-Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul", "recurrent"]
+Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul", "recurrent", "matrices"]
 """The formula by which multiply-accumulates are counted (`graph.cost`)."""
 
 Further = Literal["operands", "weights", "channel values", "numbers"]
@@ -218,8 +218,9 @@ _MOVEMENTS = (
     Kind("Transpose", "movement", "transpose", "numbers"),
     Kind("Upsample", "movement", "resize", "numbers"),
     Kind("tflite::PACK", "movement", "whole"),
-    Kind("tflite::SPLIT_V", "movement", "whole", "numbers"),
-    Kind("tflite::STRIDED_SLICE", "movement", "whole", "numbers"),
+    Kind("tflite::SLICE", "movement", "slice", "numbers", executed=False, needs=3),
+    Kind("tflite::SPLIT_V", "movement", "along axis", "numbers"),
+    Kind("tflite::STRIDED_SLICE", "movement", "slice", "numbers", needs=4),
     Kind("tflite::UNPACK", "movement", "whole"),
 )
 _OTHERS = (
@@ -243,6 +244,11 @@ _OTHERS = (
     *_all("If Loop Scan SequenceMap", "control flow", "unknown", executed=False),
 )
 _RECURRENT = tuple(Kind(name, macs="recurrent", executed=False, needs=3) for name in ("GRU", "LSTM", "RNN"))
+_STEPS = tuple(
+    Kind(f"tflite::{name}", macs="matrices", executed=False, needs=3)
+    for name in ("BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM")
+)
+"""TFLite's layers that keep a state, with a matrix for each gate."""
 _OPAQUE = _all(
     "AffineGrid Attention BitCast BlackmanWindow CastLike CausalConvWithState CenterCropPad Col2Im Compress "
     "ConcatFromSequence ConvInteger CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear Einsum EyeLike "
@@ -266,6 +272,7 @@ KINDS: Mapping[str, Kind] = {
         _ELEMENTWISE,
         _LAYERS,
         _RECURRENT,
+        _STEPS,
         _NORMALISATIONS,
         _REDUCTIONS,
         _MOVEMENTS,

@@ -117,6 +117,8 @@ def carried(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
             place = _gathered(graph, op, position, dimension)
         case "reduction":
             return kept_dimension(graph, op, dimension) if position == 0 else None
+        case "slice" if "shrinkAxisMask" in op.attrs:
+            return _sliced(op, dimension, len(result_shape)) if position == 0 else None
         case _:
             return dimension if len(shape) == len(result_shape) else None
     return (
@@ -126,6 +128,16 @@ def carried(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
     )
 
 
+def _sliced(op: Op, dimension: int, rank: int) -> int | None:
+    """The dimension of the result of TFLite's STRIDED_SLICE that is this one of its input; None where it takes one
+    position of it, and where it adds dimensions."""
+    gone = op.attrs["shrinkAxisMask"]
+    if op.attrs["newAxisMask"] or op.attrs["ellipsisMask"] or gone >> dimension & 1:
+        return None
+    place = dimension - (gone & (1 << dimension) - 1).bit_count()
+    return place if place < rank else None
+
+
 def _states_shape(graph: Graph, op: Op) -> bool:
     """Whether a reshape states the sizes or axes of its result in a constant or an attribute, for any number of
     rows."""
@@ -133,7 +145,9 @@ def _states_shape(graph: Graph, op: Op) -> bool:
         return True
     if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
         return graph.constant(op.inputs[1]) is not None
-    return op.kind != "Reshape" and bool(op.attrs.get("axes"))
+    if op.kind == "Reshape":
+        return graph.source.format == "tflite"  # the options, or the sizes of the result
+    return bool(op.attrs.get("axes"))
 
 
 def _order(graph: Graph, op: Op) -> list[int]:

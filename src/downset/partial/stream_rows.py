@@ -18,13 +18,14 @@ from fractions import Fraction
 from math import lcm
 
 from downset.errors import UsageError
-from downset.graph.core import ABSENT, Graph, Op, dtype_bits
+from downset.graph.core import ABSENT, Graph, dtype_bits
 from downset.graph.cost import row_form
 from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import rows_spread_from
 from downset.graph.row_form import Interval, RowForm, RowInput
 from downset.partial.pieces import rows_read
+from downset.rewrites.folding import with_amounts
 from downset.rewrites.tflite_form import writable_rows
 
 __all__ = ["MOST_IN_QUEUE", "KeptRows", "Moving", "Shift", "StreamRows", "moving_input", "stream_rows"]
@@ -109,8 +110,12 @@ class StreamRows:
 
 
 def moving_input(graph: Graph, tensor: int, dimension: int) -> Moving:
-    """The network with its rows along this dimension of an input. Of the two axes along which windows slide, it is the
-    one along which most windows slide that are reached. O(edges)."""
+    """The network with its rows along this dimension of an input, and with amounts that follow from weights as
+    constants. Of the two axes along which windows slide, it is the one along which most windows slide that are reached.
+    O(edges)."""
+    place = graph.inputs.index(tensor)
+    graph = with_amounts(graph)
+    tensor = graph.inputs[place]
     spread = [rows_spread_from(graph, tensor, dimension, axis) for axis in (0, 1)]
     forms = [writable_rows(one, row_form(one, axis=axis, halos_required=False)) for axis, one in enumerate(spread)]
     mapped = [sum(item.map is not None for op in form.ops for item in op.inputs) for form in forms]
@@ -172,7 +177,8 @@ class _Shifts:
             self.breaks[index] = f"rows that return only after {hops} calls (take a hop that its stride divides)"
             return None
         if any(self._clips(item, row_op.rows) for item in row_op.inputs):
-            self.pads[index] = "padding along time (SAME)"
+            transposed = kind_of(self.moving.graph.ops[index].kind).rows == "transposed window"
+            self.pads[index] = "partial sums at the edges" if transposed else "padding along time (SAME)"
         lo = max(-((mapped.low - shift.lo * mapped.per) // mapped.scale) for shift, mapped in inputs)
         hi = min(-((mapped.high - shift.hi * mapped.per) // mapped.scale) for shift, mapped in inputs)
         return Shift(int(rate * hops), hops, max(lo, 0), max(min(hi, row_op.rows), 0))
@@ -188,16 +194,10 @@ class _Shifts:
         """Why rows of the results differ from those of earlier calls although the rows of all inputs are the same."""
         graph, form, op = self.moving.graph, self.moving.form, self.moving.graph.ops[index]
         if form.ops[index].whole or any(item.map is None for item in form.ops[index].inputs):
-            return "padding by computed amounts (fold constants first)" if self._computes_pads(op) else _ALL
+            return _ALL
         if any(broadcast_axis(graph, op, position, form.axis) is not None for position in range(len(op.inputs))):
             return "constants with values for each row"
         return None
-
-    def _computes_pads(self, op: Op) -> bool:
-        """Whether operators compute the amounts of a padding, although they follow from constants alone."""
-        graph = self.moving.graph
-        amounts = op.inputs[1] if op.kind == "Pad" and len(op.inputs) > 1 else ABSENT
-        return amounts != ABSENT and graph.tensors[amounts].role == "constant" and amounts not in graph.constants
 
 
 def _backward(

@@ -30,6 +30,11 @@ class Stream:
 def check_streamable(graph: Graph) -> None:
     """Raise UnsupportedError where operators run graphs of their own or keep values from one run to the next, naming
     the first."""
+    if graph.states:
+        state = graph.states[0].name
+        raise UnsupportedError(
+            f"{graph.name} keeps its states in place: the file is a stream already (state {state!r})"
+        )
     waited_for = {earlier for op in graph.ops for earlier in op.after}
     for index, op in enumerate(graph.ops):
         tensors = [graph.tensors[tensor] for tensor in (*op.inputs, *op.outputs) if tensor != ABSENT]

@@ -106,10 +106,9 @@ _FORMS = {
 
 def _proven_stream(proof: Proof, stream: StreamProof) -> str:
     """The sentence on a proven stream, and from which hop on its outputs count."""
-    first = f"from hop {stream.first_exact} on" if stream.first_exact else "from the first hop on"
     line = (
         f"proven by induction over hops: called on {stream.hop} new rows, it computes what the network computes on the "
-        f"last {stream.window}, {first}"
+        f"last {stream.window}, from hop {stream.first_exact} on"
     )
     if stream.states:
         line += f"; it keeps {stream.states} state{'' if stream.states == 1 else 's'}, {_FORMS[stream.form]}"

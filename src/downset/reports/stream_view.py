@@ -7,7 +7,6 @@ from typing import Any
 
 from downset.messages import Message, Setting
 from downset.reports.document import (
-    JSON_ONLY,
     ChartGroup,
     Column,
     Document,
@@ -38,10 +37,13 @@ def stream_line(fit: Fit) -> str:
         return ""
     record = stream.record
     how = "measured" if fit.measured is not None else "planned"
+    fitted = stream.fitted_bytes is not None and stream.fitted_bytes < stream.window_bytes
+    before = stream.fitted_bytes if fitted else stream.window_bytes
+    both = ", both fitted" if fitted else ""
     return (
-        f"Called every {counted(record.hop, 'row')}, not on windows of {record.window}: "
-        f"{format_bytes(stream.window_bytes)} → {format_bytes(stream.stream_bytes)} B ({how}), "
-        f"{stream.window_macs / 1e6:.2f} → {stream.macs / 1e6:.2f} MMACs a call."
+        f"Called every {counted(record.hop, 'row')}, not on windows of {record.window}{both}: "
+        f"{format_bytes(before or 0)} → {format_bytes(stream.stream_bytes)} B ({how}; ships: {fit.shipped}), "
+        f"{_macs(stream.window_macs)} → {_macs(stream.macs)} a call."
     )
 
 
@@ -84,15 +86,13 @@ def _picture(stream: StreamFit) -> ChartGroup:
 def _facts(stream: StreamFit) -> list[str]:
     record = stream.record
     rows = f"{record.hop} new rows of {record.input!r} along axis {record.axis}"
-    if record.first_exact:
-        lines = [
-            f"give {rows} in each call; outputs count from call {record.first_exact} on (the first is 0), when all "
-            "rows of a window were given, also after a reset and after rows that were lost"
-        ]
-    else:
-        lines = [f"give {rows} in each call; outputs count from the first call on"]
+    lines = [
+        f"give {rows} in each call; outputs count from call {record.first_exact} on (the first is 0), when all rows of "
+        "a window were given, also after a reset and after rows that were lost"
+    ]
     if stream.fitted_bytes is not None:
-        lines.append(f"the window fitted by itself takes {format_bytes(stream.fitted_bytes)} B")
+        as_it_is = f"as it is {format_bytes(stream.window_bytes)} B"
+        lines.append(f"the window takes {as_it_is}, and fitted by itself {format_bytes(stream.fitted_bytes)} B")
     runs = stream.comparison
     if runs is not None and runs.equal is not None and runs.runs:
         outcome = "equal bit for bit" if runs.equal else f"differ by up to {runs.max_abs_error or 0:g}"
@@ -126,9 +126,8 @@ def stream_data(fit: Fit) -> dict[str, Any]:
 
 _OFFERS = (
     Column("hop", "hop", key="hop"),
-    Column("MMACs", lambda one: f"{one.macs / 1e6:.2f}"),
-    Column("", "macs", key="macs", on=JSON_ONLY),
-    Column("arena, bytes", "arena_bytes", format_bytes, key="arena_bytes"),
+    Column("MACs", "macs", lambda count: f"{count:,}", key="macs"),
+    Column("bytes", "arena_bytes", format_bytes, key="arena_bytes"),
     Column("states, bytes", "state_bytes", format_bytes, key="state_bytes"),
     Column("states", "states", key="states"),
     Column("proven", "exact", lambda exact: "yes" if exact else "by runs", key="exact"),
@@ -137,20 +136,23 @@ _OFFERS = (
 
 def hops_document(hops: HopOffers) -> Document:
     """The hops that streams of a model could have; docs/schemas/fit.json has the keys."""
-    title = PurePath(hops.model).name
+    title, how = PurePath(hops.model).name, "measured" if hops.measured else "planned"
     caption = (
-        f"windows of {hops.window} rows: {hops.window_macs / 1e6:.2f} MMACs, arena {format_bytes(hops.window_bytes)} B"
+        f"windows of {hops.window} rows: {_macs(hops.window_macs)}, {format_bytes(hops.window_bytes)} B fitted ({how})"
     )
     verdict = Verdict("plain", f"{counted(len(hops.offers), 'hop')} along axis {hops.axis} of {hops.input!r}.")
-    step = Message("No file was written: name a hop, ", Setting("stream", (8,)), ".")
-    table = Table(_OFFERS, hops.offers, caption, key="hops")
+    lines = [Message("No file was written: with no hop a stream takes less than the window.")]
+    if hops.offers:
+        hop = hops.offers[len(hops.offers) // 2].hop
+        lines = [Message("No file was written: name a hop, ", Setting("stream", (hop,)), ".")]
+    lines += [Message(f"left out: hop {hop}, {reason}") for hop, reason in hops.left_out]
+    sections = (Section("Hops", (Table(_OFFERS, hops.offers, caption, key="hops"), Facts(tuple(lines)))),)
     data = named(hops, "model", "input", "axis", "window", "window_macs", "window_bytes")
-    return Document(
-        title,
-        "arenas are planned, with the states in them",
-        verdict,
-        (Section("Hops", (table, Facts((step,)))),),
-        (),
-        (),
-        data,
-    )
+    data["hops_measured"] = hops.measured
+    data["left_out"] = [{"hop": hop, "reason": reason} for hop, reason in hops.left_out]
+    return Document(title, f"bytes are {how}, with the states in them", verdict, sections, (), (), data)
+
+
+def _macs(count: int) -> str:
+    """Multiply-adds, in millions where they are as many."""
+    return f"{count / 1e6:.2f} MMACs" if count >= 100_000 else f"{count:,} MACs"

@@ -21,7 +21,7 @@ class Broken(NamedTuple):
 
 
 class HopOffer(NamedTuple):
-    """A hop that a stream could have: multiply-adds of a call, bytes of its arena as planned, with its states, of which
+    """A hop that a stream could have: multiply-adds of a call, and the bytes that it takes with its states, of which
     these are `state_bytes`. `exact`: every element is computed as in the window; else that is known by runs alone."""
 
     hop: int
@@ -34,7 +34,9 @@ class HopOffer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HopOffers:
-    """The hops that streams of a model could have, and what its window takes."""
+    """The hops that streams of a model could have, and what its window takes, fitted where that is less. `left_out`:
+    (hop, why) of those with which a stream gains nothing. `measured`: whether bytes are measured; else arenas are
+    planned."""
 
     model: str
     input: str
@@ -43,6 +45,8 @@ class HopOffers:
     window_macs: int
     window_bytes: int
     offers: tuple[HopOffer, ...]
+    left_out: tuple[tuple[int, str], ...] = ()
+    measured: bool = False
 
 
 class KeptState(NamedTuple):

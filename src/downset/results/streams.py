@@ -46,8 +46,8 @@ class State:
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
     """The record of a stream. `window`, `hop`: rows along `axis` of the window's input named `input`, and of the
-    stream's. `first_exact`: the first hop, from 0, whose outputs are the window's: 0 where the initial states stand
-    for constant rows before the first."""
+    stream's. `first_exact`: the first hop, from 0, whose outputs are the window's: that by which all rows of a
+    window were given."""
 
     window: int
     hop: int

@@ -23,7 +23,7 @@ from downset.graph.edit import Edit
 from downset.graph.float_types import numpy_type
 from downset.graph.kinds import kind_of
 
-__all__ = ["LARGEST_BYTES", "Sizes", "folded", "folded_operators"]
+__all__ = ["LARGEST_BYTES", "Sizes", "folded", "folded_operators", "with_amounts"]
 
 Array = npt.NDArray[np.generic]
 """A value. Its dtype is `object` where not every element is known: integers, symbols and None."""
@@ -59,6 +59,24 @@ def folded(graph: Graph, sizes: Mapping[str, Sizes]) -> Graph:
             constant = edit.add_tensor(name, shape.shape, like, role="constant", value=partial(np.array, shape))
             edit.replace(index, [Op(op.name, op.kind, (op.inputs[0], constant), op.outputs, op.attrs)])
             edit.stays(op.outputs[0])
+    return edit.finish(as_placed=True) if changed else graph
+
+
+def with_amounts(graph: Graph) -> Graph:
+    """The network in which small values that follow from weights alone are constants: amounts of padding, bounds and
+    sizes, as exporters compute them. A graph without such values is returned unchanged, and so is one that does not
+    come from an .onnx file."""
+    if graph.source.format != "onnx" or graph.source.rewritten:
+        return graph
+    sizes = {meta.name: meta.shape for meta in graph.tensors if meta.role == "constant"}
+    values, edit, changed = _Values(graph, sizes), Edit(graph), False
+    for index, op in enumerate(graph.ops):
+        values.learn(op)
+        if values.evaluated(op) and kind_of(op.kind).draws == "never" and not op.after:
+            changed = True
+            edit.replace(index, [])
+            for tensor in op.outputs:
+                edit.fix(tensor, partial(np.array, values.known[tensor]))
     return edit.finish(as_placed=True) if changed else graph
 
 
@@ -118,12 +136,15 @@ class _Values:
         """Whether the operator's results become constants. Those that follow from weights alone are constants in every
         plan as it is."""
         tensors = self._graph.tensors
-        evaluated = all(
+        weights = all(tensors[tensor].role == "constant" for tensor in op.outputs)
+        return self.evaluated(op) and not weights and not op.after and kind_of(op.kind).draws == "never"
+
+    def evaluated(self, op: Op) -> bool:
+        """Whether every element of the operator's results is known, and none is an output of the network."""
+        return bool(op.outputs) and all(
             tensor in self.known and self.known[tensor].dtype != object and tensor not in self._ends
             for tensor in op.outputs
         )
-        weights = all(tensors[tensor].role == "constant" for tensor in op.outputs)
-        return bool(op.outputs) and evaluated and not weights and not op.after and kind_of(op.kind).draws == "never"
 
     def reshape(self, op: Op) -> Array | None:
         """The constant that takes the place of a Reshape's shape, some of whose sizes are open; None where the shape is
@@ -214,10 +235,13 @@ def _slice(op: Op, inputs: Sequence[Array | None], metas: Sequence[Tensor]) -> l
         axes, steps = _numbers(inputs, 3), _numbers(inputs, 4)
     cut = [slice(None)] * data.ndim
     for place, axis in enumerate(range(len(starts)) if axes is None else axes):
-        step = 1 if steps is None else steps[place]
-        if step < 1:
-            raise ValueError("a step backwards")
-        cut[axis] = slice(starts[place], ends[place], step)
+        step, size = 1 if steps is None else steps[place], data.shape[axis]
+        start, end = starts[place], ends[place]
+        if step < 0:  # the first element is the last that is taken where the end lies before it
+            start, before = min(start, size - 1), end < -size
+            cut[axis] = slice(start, None if before else end, step)
+        else:
+            cut[axis] = slice(start, end, step)
     return [data[tuple(cut)]]
 
 

@@ -301,6 +301,9 @@ class StripOps:
         """The inputs with the strip's sizes, if the operator states sizes. Sizes that follow from others stay so,
         except that of the rows and a copy of the input's rows."""
         dimension, read = (spatial_axis(self._graph, tensor, self._axis) for tensor in (op.outputs[0], op.inputs[0]))
+        if op.kind == "Reshape" and len(inputs) < 2 and self._graph.source.format == "tflite":
+            shape = np.array(self._shape(op.outputs[0], result_rows), np.int32)
+            return (inputs[0], self._constant(f"{op.name}{self._suffix}/shape", shape))
         if op.kind != "Reshape" or len(inputs) < 2 or inputs[1] == ABSENT:
             return inputs
         old = self._graph.constant(op.inputs[1])
@@ -335,6 +338,8 @@ class StripOps:
         """(inputs, attributes) of a Slice that takes all rows read along the strip's axis, with the same step; the
         other axes do not change."""
         dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
+        if op.kind.startswith("tflite::"):
+            return self._tflite_sliced(op, inputs, read), attrs
         if len(op.inputs) > 1:
             lists = [None if tensor == ABSENT else self._graph.constant(tensor) for tensor in op.inputs[1:]]
             starts, ends, axes, steps = (
@@ -355,6 +360,19 @@ class StripOps:
             self._constant(f"{op.name}{self._suffix}/{key}", np.array(value, np.int64)) for key, value in parts.items()
         ]
         return (inputs[0], *parameters), attrs
+
+    def _tflite_sliced(self, op: Op, inputs: tuple[int, ...], read: Interval) -> tuple[int, ...]:
+        """The inputs of TFLite's SLICE, with a begin and a size by dimension, or STRIDED_SLICE, with a begin, an end
+        and a step. A mask that leaves out a begin or an end means the same."""
+        dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
+        bounds = []
+        for name, tensor, value in (("begin", op.inputs[1], 0), ("end", op.inputs[2], read[1] - read[0])):
+            old = self._graph.constant(tensor)
+            assert old is not None and dimension is not None
+            new = old.copy()
+            new[dimension] = value
+            bounds.append(self._constant(f"{op.name}{self._suffix}/{name}", new))
+        return (inputs[0], *bounds, *inputs[3:])
 
     def crop(self, source: int, like: int, first: int, rows: Interval, name: str, dimension: int | None = None) -> int:
         """Add a Slice that cuts these rows of the tensor `like` out of `source`, which holds its rows from `first` on;

@@ -36,9 +36,10 @@ from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_fee
 from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
+from downset.runtimes.plain_streams import prove_optimised_stream
 from downset.runtimes.reaching import Reached, reach
 from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales
-from downset.runtimes.streams import compare_hops, runtime_of
+from downset.runtimes.streams import compare_hops, record_difference, runtime_of
 
 __all__ = ["RUNTIMES", "Opened", "RuntimeName", "compare", "compare_outputs", "with_offsets"]
 
@@ -161,6 +162,9 @@ def _stream_compared(
     sizes = shared_sizes(first, first, shapes=source.shapes, dims=dims)
     source = replace(source, shapes=sizes.shapes)
     graphs = [load(first, shapes=sizes.shapes), load(second)]
+    apart = record_difference(graphs[0], record)
+    if apart:
+        return Comparison(False, None, "", f"{apart}; nothing was run", runs=0, assumed=sizes.note)
     proof = prove_same(first, second, shapes=sizes.shapes)
     try:
         comparison = compare_hops(paths, graphs, record, runtime=runtime, source=source, proof=proof)
@@ -190,6 +194,10 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
     proof = prove(first, second, shapes=shapes)
     if proof.proven or Path(first).suffix.lower() != ".onnx":
         return proof
+    record = record_of(second)
+    if record is not None and record_of(first) is None:
+        through = prove_optimised_stream(first, second, record, shapes=shapes, optimise=_optimised)
+        return through or proof
     try:
         with _optimised(first) as path:
             of_optimised = prove(path, second, shapes=shapes)

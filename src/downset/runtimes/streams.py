@@ -1,7 +1,6 @@
 """Runs a stream hop by hop, and the network of its window on the same rows.
 
-States begin as NaN, or as random integers, where the stream promises its outputs only after a warm-up: what a hop still
-took from them would show.
+States begin as NaN, or as random integers: what a hop still took from them after the warm-up would show.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.runtimes.outputs import Array, calls_in_tflm, in_litert, in_ort, in_tflm
 from downset.runtimes.rounding import LEVELS, TIMES, first_beyond, level_of
 
-__all__ = ["HOPS", "compare_hops", "runtime_of"]
+__all__ = ["HOPS", "compare_hops", "record_difference", "runtime_of"]
 
 HOPS = 24
 """Hops whose outputs are compared, after the warm-up."""
@@ -102,8 +101,22 @@ def compare_hops(
     flat = [[value for run in runs for value in run] for runs in (ours, theirs)]
     comparison = compare_arrays(flat[0], flat[1], runtime=runtime)
     rounding = _rounding(first, feeds, ours, theirs) if runtime == "ort" else None
-    ran = StreamRuns(rows.warm, noise=bool(record.states) and record.first_exact > 0)
+    ran = StreamRuns(rows.warm, noise=bool(record.states))
     return replace(comparison, proof=proof, runs=len(feeds), varies=vary(ours), rounding=rounding, stream_runs=ran)
+
+
+def record_difference(window: Graph, record: StreamRecord) -> str:
+    """How a record says something of its window that this window is not; "" where it says nothing else."""
+    data = next((tensor for tensor in window.inputs if window.tensors[tensor].name == record.input), None)
+    if data is None:
+        return f"the window has no input {record.input!r}, which the record of the stream names"
+    shape = window.tensors[data].shape
+    if not 0 <= record.axis < len(shape) or shape[record.axis] != record.window:
+        rows = f"{record.window} rows along axis {record.axis} of {record.input!r}"
+        return f"the stream is of windows with {rows}, which has the shape {list(shape)} here"
+    if not 0 < record.hop <= record.window:
+        return f"the record of the stream states a hop of {record.hop} rows in windows of {record.window}"
+    return ""
 
 
 def _check_ends(graph: Graph, record: StreamRecord) -> None:
@@ -117,12 +130,8 @@ def _check_ends(graph: Graph, record: StreamRecord) -> None:
 def _sequence(graph: Graph, record: StreamRecord, source: FeedSource) -> _RowSequence:
     """Rows from the user's files, one behind the other, or made ones: noise, smooth values and noise again."""
     warm = max(record.first_exact, -(-(record.window - record.hop) // record.hop))
-    data = next((tensor for tensor in graph.inputs if graph.tensors[tensor].name == record.input), None)
-    if data is None:
-        raise UnsupportedError(f"the window has no input {record.input!r}, which the record of the stream names")
+    data = next(tensor for tensor in graph.inputs if graph.tensors[tensor].name == record.input)
     shape, dtype = graph.tensors[data].shape, np.dtype(graph.tensors[data].dtype)
-    if not 0 <= record.axis < len(shape) or not 0 < record.hop <= record.window == shape[record.axis]:
-        raise UnsupportedError(f"the record of the stream does not fit the input {record.input!r} of the window")
     others = dict(made_feeds(graph, seed=source.seed)[0])
     if source.files:
         rows = np.concatenate([_read(path, shape, dtype, record.axis) for path in source.files], record.axis)
@@ -165,7 +174,7 @@ def _stream_outputs(
     feeds = rows.hop_feeds()
     if record.form == "variables":
         with tempfile.TemporaryDirectory(prefix="downset-") as folder:
-            noisy = _with_noise(path, Path(folder)) if record.first_exact > 0 else path
+            noisy = _with_noise(path, Path(folder))
             return (in_tflm if runtime == "tflm" else in_litert)(noisy, feeds).outputs
     metas = {tensor.name: tensor for tensor in graphs[1].tensors}
     states = {

@@ -103,7 +103,6 @@ RENAMED: Mapping[str, str] = {
     "GELU": "Gelu",
     "TRANSPOSE": "Transpose",
     "RESHAPE": "Reshape",
-    "SQUEEZE": "Squeeze",
     "EXPAND_DIMS": "Unsqueeze",
     "PAD": "Pad",
     "PADV2": "Pad",
@@ -247,6 +246,11 @@ def _gather(options: Any, shapes: Sequence[Shape]) -> Translated:
     return Translated("Gather", {"axis": options.axis, **batches})
 
 
+def _squeezed(options: Any, shapes: Sequence[Shape]) -> Translated:
+    axes = getattr(options, "squeezeDims", None)
+    return Translated("Squeeze", {} if axes is None or not len(axes) else {"axes": [int(axis) for axis in axes]})
+
+
 def _strided_slice(options: Any, shapes: Sequence[Shape]) -> Translated:
     masks = {
         name: getattr(options, name)
@@ -286,6 +290,7 @@ TRANSLATED: Mapping[str, Callable[[Any, Sequence[Shape]], Translated]] = {
     "RESIZE_NEAREST_NEIGHBOR": _resize("nearest"),
     "SOFTMAX": _softmax,
     "SPACE_TO_DEPTH": _block("SpaceToDepth"),
+    "SQUEEZE": _squeezed,
     "SPLIT": lambda options, shapes: Translated("Split", {"num_outputs": options.numSplits}, inputs=(1, 0)),
     "SPLIT_V": lambda options, shapes: Translated("tflite::SPLIT_V", {}),
     "STRIDED_SLICE": _strided_slice,
