@@ -3,9 +3,9 @@
     python -m experiments.speed.fit_scale [--quick] [--operators 250,500] [--forms .onnx,.tflite] [--time-limit 10s]
 
 A diamond is Relu, Sigmoid and their Add; diamonds stand in a row, on tensors of 8 x 8 x 4 values, as an .onnx file for
-ONNX Runtime, by default and with segments in strips asked for, and as a .tflite file for TFLite Micro. CPU seconds of the command and the processes that it waited for, as
-the system reports them; modules are found compiled (`start.as_installed`). The exponent is the slope of log CPU seconds
-over log operators, from 500 operators on.
+ONNX Runtime, by default and with segments in strips asked for, and as a .tflite file for TFLite Micro. CPU seconds of
+the command and the processes that it waited for, as the system reports them; modules are found compiled
+(`start.as_installed`). The exponent is the slope of log CPU seconds over log operators, from 500 operators on.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from downset.fitting.job import FitOptions, Job, policy_of
 from downset.fitting.strips import StripSearch
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
-from downset.partial.front import PartialPlan
 from downset.results.fit import Fit
 from downset.results.next_step import NextStep
 from downset.text import format_bytes
