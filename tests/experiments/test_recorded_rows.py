@@ -57,7 +57,12 @@ def test_fit_grows_with_the_operators_and_not_with_their_square(form):
     cpu_s = {row["operators"]: row["cpu_s"] for row in load_rows("speed_fit_scale") if row["format"] == form}
     sizes = sorted(size for size in cpu_s if size >= FROM_OPERATORS)
     logs = [[math.log(value) for value in values] for values in (sizes, [cpu_s[size] for size in sizes])]
-    assert len(sizes) >= 5 and sizes[-1] >= 20_000 and cpu_s[sizes[-1]] <= 120 and statistics.linear_regression(*logs).slope <= 1.2
+    assert (
+        len(sizes) >= 5
+        and sizes[-1] >= 20_000
+        and cpu_s[sizes[-1]] <= 120
+        and statistics.linear_regression(*logs).slope <= 1.2
+    )
 
 
 def test_no_schedule_of_stages_was_faster_on_a_cpu():
