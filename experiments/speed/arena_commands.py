@@ -3,14 +3,14 @@
 Peers are programs that no index has; each is built from its repository, and its folder is then on PATH:
     minimalloc   github.com/google/minimalloc, CMake
     idealloc     github.com/cappadokes/idealloc, `cargo build --release`; its `benchmarks` are the instances
-CPU seconds and resident memory are the system's, of the process and its children. Every placement of ours is checked.
+CPU seconds and resident memory are the system's, of the process and its children. Modules of ours are found compiled,
+as an installed package has them (`start.as_installed`). Every placement of ours is checked.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import re
 import shutil
@@ -24,6 +24,7 @@ from downset import Record, read_records
 from downset.arenas.check_records import check_placement
 from downset.memory.bounds import offsets_bound
 from experiments.rows import Row
+from experiments.speed.start import as_installed
 
 __all__ = ["command_rows", "nested"]
 
@@ -58,24 +59,32 @@ def nested(count: int, seed: int = 0) -> list[Record]:
 
 def command_rows(instances: Mapping[str, Path | Sequence[Record]]) -> Iterator[Row]:
     """Rows of each instance: a file, or records. Instances named `minimalloc/...` are planned for their capacity."""
-    for name, given in instances.items():
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "records.csv"
-            if isinstance(given, Path):
-                shutil.copy(given, path)
-            else:
-                _write(given, path)
-            yield from _rows(name, path, Path(folder))
+    with tempfile.TemporaryDirectory() as compiled:
+        environment = as_installed(Path(compiled))
+        next(_rows_of("", nested(10), environment))  # compiles modules
+        for name, given in instances.items():
+            yield from _rows_of(name, given, environment)
 
 
-def _rows(name: str, path: Path, folder: Path) -> Iterator[Row]:
+def _rows_of(name: str, given: Path | Sequence[Record], environment: Mapping[str, str]) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "records.csv"
+        if isinstance(given, Path):
+            shutil.copy(given, path)
+        else:
+            _write(given, path)
+        yield from _rows(name, path, environment)
+
+
+def _rows(name: str, path: Path, environment: Mapping[str, str]) -> Iterator[Row]:
     records = read_records(path)
     bound, hard = offsets_bound(records), name.startswith("minimalloc/")
     row: Row = {"part": "commands", "records": name, "count": len(records)}
+    folder = path.parent
     placed, said = folder / "placed.csv", folder / "said.txt"
     capacity = ["--capacity", str(CAPACITY)] if hard else []
     ours = [sys.executable, "-m", "downset", "arena", str(path), "--json", "-o", str(placed), *capacity]
-    code, own_s, own_bytes = _measured(ours, said)
+    code, own_s, own_bytes = _measured(ours, said, environment)
     if code:
         raise RuntimeError(f"{name}: {said.read_text()}")
     plan = json.loads(said.read_text())
@@ -92,7 +101,7 @@ def _rows(name: str, path: Path, folder: Path) -> Iterator[Row]:
         program = shutil.which(peer)
         if program is None or not arguments:
             continue
-        code, seconds, nbytes = _measured([program, *arguments], said)
+        code, seconds, nbytes = _measured([program, *arguments], said, environment)
         makespan = re.search(r"Makespan:\s+(\d+)", said.read_text())
         over = CAPACITY / bound if peer == "minimalloc" else int(makespan[1]) / bound if makespan else None
         if code == 0 and over is not None:
@@ -101,10 +110,10 @@ def _rows(name: str, path: Path, folder: Path) -> Iterator[Row]:
             yield row | {"planner": peer, "cpu_s": round(seconds, 3)}
 
 
-def _measured(command: Sequence[str], out: Path) -> tuple[int, float, int]:
+def _measured(command: Sequence[str], out: Path, environment: Mapping[str, str]) -> tuple[int, float, int]:
     """(exit code, CPU seconds, most bytes resident) of a command that writes to `out`."""
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, out, *command], stdout=subprocess.PIPE, text=True, check=True, env=os.environ
+        [sys.executable, "-c", MEASURE, out, *command], stdout=subprocess.PIPE, text=True, check=True, env=environment
     )
     code, seconds, nbytes = json.loads(done.stdout)
     return code, seconds, nbytes

@@ -1,11 +1,11 @@
 """CPU time of `downset fit` on diamonds of elementwise operators, and the power of the operators by which it grows.
 
-    python -m experiments.speed.fit_scale [--quick] [--operators 250,500] [--time-limit 10s]
+    python -m experiments.speed.fit_scale [--quick] [--operators 250,500] [--forms .onnx,.tflite] [--time-limit 10s]
 
 A diamond is Relu, Sigmoid and their Add; diamonds stand in a row, on tensors of 8 x 8 x 4 values, as an .onnx file for
-ONNX Runtime and as a .tflite file for TFLite Micro. CPU seconds of the command and the processes that it waited for, as
-the system reports them; modules are found compiled (`start.as_installed`). The exponent is the slope of log CPU seconds
-over log operators, from 500 operators on.
+ONNX Runtime, by default and with segments in strips asked for, and as a .tflite file for TFLite Micro. CPU seconds of
+the command and the processes that it waited for, as the system reports them; modules are found compiled
+(`start.as_installed`). The exponent is the slope of log CPU seconds over log operators, from 500 operators on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.rows import Row
 from experiments.speed.start import as_installed
 from experiments.speed.trees import print_growth
@@ -65,15 +65,19 @@ def write_tflite(operators: int, path: Path) -> None:
     net.save(path, [last])
 
 
-FORMATS: dict[str, Callable[[int, Path], None]] = {".onnx": write_onnx, ".tflite": write_tflite}
+WRITERS: dict[str, Callable[[int, Path], None]] = {".onnx": write_onnx, ".tflite": write_tflite}
+FORMS = (".onnx", ".onnx --max-recompute 100%", ".tflite")
+"""Suffixes, with further options of the command."""
 
 
 def row_of(form: str, operators: int, time_limit: str, environment: Mapping[str, str]) -> Row:
+    suffix, *more = form.split()
     with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / f"diamonds{form}"
-        FORMATS[form](operators, model)
+        model = Path(folder) / f"diamonds{suffix}"
+        WRITERS[suffix](operators, model)
         begin = time.perf_counter()
-        command = [sys.executable, "-P", "-m", "downset", "fit", str(model), "--time-limit", time_limit, "--json", "-q"]
+        command = [sys.executable, "-P", "-m", "downset", "fit", str(model), *more, "--json", "-q"]
+        command += ["--time-limit", time_limit]
         with (
             (Path(folder) / "out.json").open("wb") as out,
             subprocess.Popen(command, stdout=out, env=environment) as process,
@@ -94,7 +98,7 @@ def row_of(form: str, operators: int, time_limit: str, environment: Mapping[str,
 def rows(options: Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         environment = as_installed(Path(folder))
-        for form in FORMATS:
+        for form in options.forms:
             row_of(form, 3, options.time_limit, environment)  # compiles modules
             for operators in (250, 500) if options.quick else options.operators:
                 yield row_of(form, operators, options.time_limit, environment)
@@ -126,6 +130,7 @@ EXPERIMENT = Experiment(
             "default": OPERATORS,
             "help": "the numbers of operators, with commas between them",
         },
+        "--forms": {"type": names_of(FORMS), "default": FORMS, "help": "some of them, with commas between them"},
         "--time-limit": {"default": "10s", "help": "of each command"},
     },
     after=exponents,

@@ -83,6 +83,16 @@ def test_the_rest_lies_above_what_it_meets(records, data):
     check_placement(records, above)
 
 
+@pytest.mark.parametrize("lives", [lambda start: 50, lambda start: 1 << start % 8, lambda start: COUNT - start])
+@pytest.mark.parametrize("name", [name for name in ARENAS if name != "naive"])
+def test_without_time_an_arena_does_not_grow_with_the_records(lives, name, monkeypatch):
+    """Records of which each meets the next, in the order of their starts: one above the other they would take up to
+    the sum of their bytes."""
+    records = [Record(str(start), start, start + lives(start), 64) for start in range(COUNT)]
+    over_after(monkeypatch, 0)
+    assert height(records, ARENAS[name](records).solution) <= 2 * offsets_bound(records)
+
+
 def test_the_portfolio_without_time_is_not_above_the_strategies_that_it_reaches(monkeypatch):
     records = wide(400)
     whole = [ARENAS[name].plan(records, **ARENAS[name].taken(clock=unlimited())) for name in ("best", "naive")]

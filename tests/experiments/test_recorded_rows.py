@@ -52,12 +52,17 @@ def test_the_instances_of_minimalloc_are_placed_at_their_capacity():
     assert any(row["instance"] == "C" and row["placed"] for row in rows if row["capacity"] < 1 << 20)
 
 
-@pytest.mark.parametrize("form", [".onnx", ".tflite"])
+@pytest.mark.parametrize("form", [".onnx", ".onnx --max-recompute 100%", ".tflite"])
 def test_fit_grows_with_the_operators_and_not_with_their_square(form):
     cpu_s = {row["operators"]: row["cpu_s"] for row in load_rows("speed_fit_scale") if row["format"] == form}
     sizes = sorted(size for size in cpu_s if size >= FROM_OPERATORS)
     logs = [[math.log(value) for value in values] for values in (sizes, [cpu_s[size] for size in sizes])]
-    assert len(sizes) >= 6 and sizes[-1] >= 20_000 and statistics.linear_regression(*logs).slope <= 1.2
+    assert (
+        len(sizes) >= 5
+        and sizes[-1] >= 20_000
+        and cpu_s[sizes[-1]] <= 120
+        and statistics.linear_regression(*logs).slope <= 1.2
+    )
 
 
 def test_no_schedule_of_stages_was_faster_on_a_cpu():
@@ -273,13 +278,14 @@ def test_exact_plans_are_faster_than_one_device_in_the_testbed():
 
 def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
     rows = load_rows("speed_weights")
-    assert [row["megabytes"] for row in rows] == [60, 210, 1000] and all(row["proven"] for row in rows)
-    assert [row["shipped"] for row in rows] == ["mapped", "mapped", "original"]
+    assert [row["megabytes"] for row in rows] == [1, 60, 210, 1000] and all(row["proven"] for row in rows)
+    assert {row["shipped"] for row in rows} <= {"original", "mapped", "order, mapped"}
     assert all(row["resident_bytes"] < 1.5 * row["file_bytes"] for row in rows if row["megabytes"] > 100)
-    assert rows[1]["read_bytes"] < 1.5 * rows[1]["file_bytes"], "mapped weights ship as ONNX Runtime wrote them"
+    assert rows[2]["read_bytes"] < 1.5 * rows[2]["file_bytes"], "mapped weights ship as ONNX Runtime wrote them"
+    assert all(row["of_weights"] <= 3 for row in rows if row["megabytes"] > 100)
     assert rows[-1]["all_bytes"] < rows[-1]["limit_of_all_bytes"] == 4e9 and rows[-1]["limit"] == "2GB"
-    small, large = (row["resident_bytes"] for row in rows[::2])
-    assert large - small < 0.1 * (rows[-1]["file_bytes"] - rows[0]["file_bytes"])
+    small, large = (row["resident_bytes"] for row in (rows[1], rows[-1]))
+    assert large - small < 0.1 * (rows[-1]["file_bytes"] - rows[1]["file_bytes"])
 
 
 def test_the_printed_figures_of_a_fit_are_those_of_processes_that_share_no_code():

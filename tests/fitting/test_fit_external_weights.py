@@ -1,14 +1,18 @@
 """`fit` of models whose weights lie in files next to them: measured, verified and shipped as any other."""
 
+import errno
 import filecmp
 import os
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from downset.errors import DownsetError, LoadError, UsageError
+from downset.errors import LoadError, UsageError
 from downset.fitting.fit import fit
 from downset.formats.onnx.data_files import external_files
 from downset.runtimes import ort
@@ -78,13 +82,33 @@ def test_other_weights_of_that_name_are_left_alone(net, tmp_path):
 
 
 @pytest.mark.parametrize("target", ["ort", "torch"])
-def test_weights_that_are_cut_short_are_one_line_and_no_file(net, tmp_path, target):
-    os.truncate(tmp_path / "w.bin", 40)
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: os.truncate(path, 40), r"outside.onnx: the weights '\w+' end outside w.bin, which has 40 bytes"),
+        (Path.unlink, r"outside.onnx: its weights in w.bin cannot be read: No such file or directory"),
+    ],
+)
+def test_weights_that_are_missing_or_cut_short_are_one_line_of_ours_and_no_file(net, tmp_path, target, damage, said):
+    damage(tmp_path / "w.bin")
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(DownsetError) as refused:
+    with pytest.raises(LoadError) as refused:
         fit(net[1], output=tmp_path / "f.onnx", target=target, time_limit_s=2)
-    assert "\n" not in str(refused.value)
+    assert re.fullmatch(f".*{said}", str(refused.value))
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_temporary_folder_that_is_full_is_named_and_not_the_weights(net, tmp_path, monkeypatch):
+    def full(original, link):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(original))
+
+    def elsewhere(original, link):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", elsewhere)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(UsageError, match=r"cannot write \S+/w.bin: No space left on device; TMPDIR"):
+        fit(net[1], output=tmp_path / "f.onnx", time_limit_s=2)
 
 
 def test_the_output_never_takes_the_place_of_the_weights(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
-from downset.fitting import cheap_strips, offer, placing, planning
+from downset.fitting import placing, planning
 from downset.fitting import strips as strips_of_fit
 from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
@@ -226,8 +226,7 @@ def test_what_was_not_searched_for_is_offered_without_a_figure(plain):
 def test_plans_of_too_many_operators_are_offered_without_a_figure_and_not_placed(plain, monkeypatch):
     path, _ = plain
     placed = []
-    monkeypatch.setattr(offer, "OPERATORS", 1)
-    monkeypatch.setattr(cheap_strips, "OPERATORS", 1)
+    monkeypatch.setattr(strips_of_fit, "_MOST_OPERATORS", 1)
     monkeypatch.setattr(placing.OrderPlacing, "look_at", lambda *arguments: placed.append(arguments))
     step = fit(path, time_limit_s=5).in_strips
     assert step is not None and step.gained_bytes is None and not placed

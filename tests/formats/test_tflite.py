@@ -11,6 +11,8 @@ from downset.errors import InfeasibleError, LoadError, UnsupportedError
 from downset.fitting.fit import fit
 from downset.formats.reading import load
 from downset.formats.tflite import flatbuffer
+from downset.formats.tflite import read as tflite_reader
+from downset.formats.tflite.read import load_tflite
 from downset.formats.tflite.write import export_tflite
 from downset.lattice import ancestors, masks
 from downset.memory.liveness import lifetimes
@@ -18,6 +20,7 @@ from downset.orders.plan import plan_order
 from downset.runtimes import tflm
 from downset.runtimes.compare import compare_outputs
 from tests.models import installed_model
+from tests.tflite_net import TfliteNet
 
 EMBEDDING = installed_model("pyopen-wakeword", "embedding_model.tflite")
 STREAMING = installed_model("pymicro-wakeword", "okay_nabu.tflite")
@@ -175,3 +178,19 @@ def test_graphs_hold_their_constants_through_the_file(tmp_path):
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(LoadError, match="has changed since it was read"):
         loaded.constant(constant)
+
+
+def test_a_small_file_is_read_once_for_each_state_of_it(tmp_path, monkeypatch):
+    """Its graph is kept: another of that name is read."""
+    path, reads = tmp_path / "m.tflite", []
+    read = tflite_reader._read
+    monkeypatch.setattr(tflite_reader, "_read", lambda *given: reads.append(1) or read(*given))
+    for channels in (3, 5):
+        net = TfliteNet(size=4)
+        net.save(path, [net.op("RELU", (net.input(channels),), channels)])
+        graphs = [load_tflite(path) for _ in range(3)]
+        assert graphs[0] is graphs[1] is graphs[2]
+        assert [graphs[0].tensors[tensor].shape[-1] for tensor in graphs[0].inputs] == [channels]
+    assert len(reads) == 2
+    monkeypatch.setattr(tflite_reader, "_MOST_KEPT", 10)
+    assert load_tflite(path) is not load_tflite(path)

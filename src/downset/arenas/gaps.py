@@ -23,13 +23,29 @@ def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, clock:
     """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap: the first among equal
     gaps, and above everything where none is large enough. O(n²) at worst."""
     offsets = native.compiled.place_in_order(native_records(records), sequence, lowest, clock.timed().left_s())
-    return completed(records, sequence, offsets, clock)
+    return completed(records, offsets, clock)
 
 
-def completed(records: Sequence[Record], sequence: Sequence[int], offsets: Sequence[int], clock: Clock) -> Found:
+def completed(records: Sequence[Record], offsets: Sequence[int], clock: Clock) -> Found:
     """The placement of a strategy. Records that it left at -1, because the time was over, lie in turn above everything
     that they meet. O(n log n)."""
     if min(offsets, default=0) >= 0:
         return Found(tuple(offsets), offsets_bound(records))
-    above = native.compiled.place_above(native_records(records), sequence, offsets)
+    left = _apart([index for index, offset in enumerate(offsets) if offset < 0], records)
+    above = native.compiled.place_above(native_records(records), left, offsets)
     return Found(tuple(above), offsets_bound(records), stopped_by=clock.stopped_by() or "time")
+
+
+def _apart(left: Sequence[int], records: Sequence[Record]) -> list[int]:
+    """These records, those first that live longest, by powers of two. Of those that live about as long, each halves the
+    gaps between the starts of those before it: in the order of their starts, each would lie above the last one."""
+    by_length: dict[int, list[int]] = {}
+    for index in sorted(left, key=lambda index: records[index].start):
+        by_length.setdefault((records[index].stop - records[index].start).bit_length(), []).append(index)
+    sequence: list[int] = []
+    for length in sorted(by_length, reverse=True):
+        alike, places = by_length[length], [0]
+        while len(places) < len(alike):  # the numbers from 0, each by its bits in reverse
+            places = [2 * place for place in places] + [2 * place + 1 for place in places]
+        sequence += [alike[place] for place in places if place < len(alike)]
+    return sequence

@@ -29,4 +29,4 @@ def strip_packing(records: Sequence[Record], *, clock: Clock, ties: TiesName = "
     """Place records by best fit into a strip."""
     check_ties(ties)
     offsets = native.compiled.fill_strip(native_records(records), clock.timed().left_s())
-    return completed(records, range(len(records)), offsets, clock)
+    return completed(records, offsets, clock)

@@ -27,7 +27,7 @@ from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
 from downset.results.policy import Policy
 
-__all__ = ["LEAST_SHARE", "OPERATORS", "Refused", "least_strips", "search_cheap_strips"]
+__all__ = ["LEAST_SHARE", "Refused", "least_strips", "search_cheap_strips"]
 
 _SEARCHES = ((8, 10_000, 0.5), (16, 6_000, 0.3))
 """(most strips of a segment, choices priced in all forms together, share of the time limit) of each search. Few strips
@@ -35,8 +35,6 @@ come first: they cost least."""
 _ONLY_TOLD = (None, 4_000, 0.2)
 _TRIALS = 1.0
 """The share of the time limit in which plans are placed, written, run and timed."""
-OPERATORS = 5_000
-"""Plans with more operators than this are not placed, which would take more time than the fit itself."""
 _MORE_MACS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, math.inf)
 _MORE_OPERATORS = tuple(round(8 * 2 ** (step / 2)) for step in range(19))
 _OPERATOR_BYTES = 100
@@ -141,7 +139,7 @@ def _steps(
     yielded = set()
     for search in searches:
         whole = max(macs(search.graph), 1)
-        plans = [plan for plan in search.in_strips if search.operators(plan) <= OPERATORS]
+        plans = search.in_strips
         for more_macs in (share for share in _MORE_MACS if share <= slower + 1e-9):
             for more_operators in (count for count in _MORE_OPERATORS if count <= max(larger, _MORE_OPERATORS[0])):
                 step = [

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from downset.fitting.candidates import Candidate
-from downset.fitting.cheap_strips import LEAST_SHARE, OPERATORS
+from downset.fitting.cheap_strips import LEAST_SHARE
 from downset.fitting.choosing import Candidates
 from downset.fitting.job import FitOptions, Job, policy_of
 from downset.fitting.strips import StripSearch
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
-from downset.partial.front import PartialPlan
 from downset.results.fit import Fit
 from downset.results.next_step import NextStep
 from downset.text import format_bytes
@@ -56,7 +55,7 @@ def offer_strips(job: Job, candidates: Candidates, result: Fit, call: Call) -> N
     if step is None:
         step = _fewer(job, searches, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
-    settled = all(one.front.complete and all(_is_small(one, plan) for plan in one.front.plans) for one in searches)
+    settled = all(one.front.complete and not one.left_out for one in searches)
     bound = min(one.front.bound_bytes for one in searches)
     if step is not None or settled or bound + beside >= needed:
         return step
@@ -108,10 +107,6 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     return 0, min(result.arena.after, taken_bytes), False
 
 
-def _is_small(search: StripSearch, plan: PartialPlan) -> bool:
-    return plan in search.placing.files_of or search.operators(plan) <= OPERATORS
-
-
 def _fewer(
     job: Job, searches: Sequence[StripSearch], original: Candidate, result: Fit, call: Call, how: Part
 ) -> NextStep | None:
@@ -122,11 +117,11 @@ def _fewer(
     for more in (False, True):
         plans = []
         for search in searches:
+            least = set(search.front.plans)
             group = [
                 one
-                for one in search.front.plans
-                if one.segments and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
-                if _is_small(search, one)
+                for one in search.in_strips
+                if one in least and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
             ]
             most_s = _PLACED_SHARE * job.options.time_limit_s
             best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)

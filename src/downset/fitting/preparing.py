@@ -14,7 +14,7 @@ from downset.fitting.job import FitOptions, Job, Listener, Notes, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.ranges import split_ranges
 from downset.fitting.verdict import early_verdict
-from downset.formats.onnx.data_files import check_room_for_weights, link_weights, weights_beside
+from downset.formats.onnx.data_files import check_room_for_weights, check_stored, link_weights, weights_beside
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
@@ -50,8 +50,10 @@ def start(options: FitOptions, target: Target, scratch: Path, listener: Listener
 
 
 def read(job: Job) -> Original:
-    """The network in the file that the runtime executes, not yet measured. Raises where the output has no room for its
-    weights, and where the user's inputs do not fit the network."""
+    """The network in the file that the runtime executes, not yet measured. Raises where weights beside the file are
+    missing or cut short, where the output has no room for them, and where the user's inputs do not fit the network."""
+    if WRITERS[job.form].weights_outside:
+        check_stored(job.path)
     executed, notes = _executed_file(job)
     try:
         graph = _load(job, executed)

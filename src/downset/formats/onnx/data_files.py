@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import shutil
@@ -31,6 +32,7 @@ from downset.text import brief
 __all__ = [
     "check_external",
     "check_room_for_weights",
+    "check_stored",
     "external_files",
     "external_path",
     "link_weights",
@@ -107,9 +109,16 @@ def stored_range(path: Path, tensor: Any) -> FileRange | None:
     return FileRange(str(file), start, length, state)
 
 
+def check_stored(path: Path) -> None:
+    """Raise LoadError, as `stored_range` does, if a file beside the model at `path` is missing, or ends before its
+    weights do."""
+    for tensor in tensors_of(read_skeleton(path)):
+        stored_range(path, tensor)
+
+
 def link_weights(path: Path, folder: Path) -> None:
     """Make the model's weights appear in another folder of this machine under the same names, for files there that
-    refer to them. Raises LoadError where they cannot be read."""
+    refer to them. Raises LoadError where they cannot be read, and UsageError where the disk is full."""
     for location in external_files(path):
         original, link = external_path(path, location), folder / location
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -121,6 +130,8 @@ def link_weights(path: Path, folder: Path) -> None:
             except OSError:
                 shutil.copyfile(original, link)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise UsageError(f"cannot write {link}: {error.strerror}; TMPDIR may name another folder") from None
             raise LoadError(f"{path}: its weights in {location} cannot be read: {error.strerror or error}") from None
 
 

@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,6 +58,8 @@ DTYPES = {
 }
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
+_MOST_KEPT = 1 << 20
+"""The most bytes of a file whose graph, with the file in it, is kept."""
 _Answer = TypeVar("_Answer")
 _DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
 
@@ -67,7 +70,21 @@ def load_tflite(path: str | os.PathLike[str], *, shapes: Mapping[str, tuple[int,
     Raises LoadError for a missing or damaged file and for sizes that stay open, UnsupportedError without
     the extra `tflite`.
     """
-    return _read(Path(path), lambda reader: reader.graph(shapes or {})).check()
+    given = tuple(sorted((name, tuple(shape)) for name, shape in (shapes or {}).items()))
+    try:
+        state = file_state(os.stat(path))  # noqa: PTH116  the path may be a string
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror}") from None
+    return (_kept_graph if state[1] <= _MOST_KEPT else _graph)(str(path), state, given)
+
+
+def _graph(path: str, state: FileState, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Graph:
+    del state
+    return _read(Path(path), lambda reader: reader.graph(dict(shapes))).check()
+
+
+_kept_graph = lru_cache(maxsize=16)(_graph)
+"""A small file is read once for each state of it: steps of a fit ask for the same graphs."""
 
 
 def input_axes(path: Path) -> dict[str, Axes]:
