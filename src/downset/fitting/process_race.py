@@ -33,8 +33,8 @@ _MORE_ROUNDS = 2
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
 """Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches. Those
 that decide among them may take as long again."""
-_LEAST_OPENED = 4
-"""The attempts that are opened also where they take longer."""
+_LEAST_OPENED = 8
+"""The attempts that are opened also where they take longer: two forms, the settings by hand, and one form more."""
 _ALIKE = 0.01
 """Peaks of two processes differ by chance by up to this share."""
 _HOPELESS = 1.12
