@@ -31,8 +31,8 @@ LEAST_GAIN = 0.03
 _MORE_ROUNDS = 2
 """Processes of an attempt that is timed, after the first one."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
-"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches. Those
-that decide among them may take as long again."""
+"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches.
+Those that decide among them may take as long again."""
 _LEAST_OPENED = 8
 """The attempts that are opened also where they take longer: two forms, the settings by hand, and one form more."""
 _ALIKE = 0.01

@@ -24,6 +24,7 @@ from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
+from downset.results.policy import LARGER
 from downset.results.processes import ProcessFit
 from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 
@@ -51,13 +52,22 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race
     """The file and the settings by which the process grows least, with all that was measured of processes; without a
     race the choice by the arena."""
     if race is None:
-        return choose(job, candidates)
+        return choose(job, _held_to_size(job, candidates))
     least, *others = least_in_use(candidates)
     job.listener.progress("measuring processes")
     same = SameOutputs(job, graph)
     race.enter(_candidates(job, same, candidates, least))
     race.enter_others(_form_attempts(job, same, others))
     return _chosen(job, candidates, race)
+
+
+def _held_to_size(job: Job, candidates: Candidates) -> Candidates:
+    """The candidates under the usual limit of bytes on disk, where no other limit was asked for: files that hold more
+    constants than the original may take many times its bytes."""
+    options, policy = job.options, candidates.trials.policy
+    if policy.larger is not None or options.limits_strips or job.planned_bytes is not None:
+        return candidates
+    return replace(candidates, trials=replace(candidates.trials, policy=replace(policy, larger=LARGER)))
 
 
 def least_in_use(candidates: Candidates) -> list[Candidate]:

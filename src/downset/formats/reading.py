@@ -117,10 +117,10 @@ def load(
     (`source.note` says so). `folded`: values that follow from weights and from these sizes are constants, and the
     operators that compute them are left out, as `downset split` and what runs its plans take a network. Constants of
     .onnx and .pt2 files are read from the file when they are needed; an .onnx file that has changed since is refused
-    then, and any file when a network is exported. Nothing in a file is executed, except with `trust`: PyTorch then loads .pt2
-    files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model), UsageError
-    (sizes for a format in which they are fixed, or `dims` that do not fit), UnsupportedError (an extra is missing) or
-    LimitReached (too large for this machine).
+    then, and any file when a network is exported. Nothing in a file is executed, except with `trust`: PyTorch then
+    loads .pt2 files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model),
+    UsageError (sizes for a format in which they are fixed, or `dims` that do not fit), UnsupportedError (an extra is
+    missing) or LimitReached (too large for this machine).
     """
     check_path(path)
     path = Path(path)
