@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -31,7 +32,7 @@ print(after["VmHWM:"] - before["VmRSS:"], after["VmRSS:"] - before["VmRSS:"])
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports resident memory so")
 def test_an_arena_that_shrinks_holds_less_at_rest_and_no_less_at_the_peak(tmp_path):
     names = ["x", "a", "b", "c"]
-    nodes = [helper.make_node("Exp", [one], [other]) for one, other in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("Exp", [one], [other]) for one, other in pairwise(names)]
     nodes += [helper.make_node("Add", ["a", "c"], ["d"]), helper.make_node("ReduceSum", ["d"], ["y"], keepdims=0)]
     ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1 << 21])]
     graph = helper.make_graph(nodes, "shrinks", ends, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])])
