@@ -31,6 +31,10 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 __all__ = ["capped", "choose_by_process", "in_file_order", "race_of"]
 
 
+_ROOM_BYTES = 1 << 16
+"""Bytes by which a small file may be larger than the original, whatever the share."""
+
+
 def race_of(job: Job, original: Candidate) -> Race | None:
     """The race of processes, in which the original by default is measured. None where the arena decides: where its
     limit or strips were asked for, where the target has no sessions or the system reports no resident memory, and where
@@ -62,12 +66,13 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race
 
 
 def _held_to_size(job: Job, candidates: Candidates) -> Candidates:
-    """The candidates under the usual limit of bytes on disk, where no other limit was asked for: files that hold more
-    constants than the original may take many times its bytes."""
+    """The candidates under the usual limit of bytes on disk, where no other limit was asked for: a file that holds more
+    constants than the original may have many times its bytes. What says how a file was made takes some itself."""
     options, policy = job.options, candidates.trials.policy
-    if policy.larger is not None or options.limits_strips or job.planned_bytes is not None:
+    if job.target.sessions is None or policy.larger is not None or options.limits_strips or job.planned_bytes:
         return candidates
-    return replace(candidates, trials=replace(candidates.trials, policy=replace(policy, larger=LARGER)))
+    larger = max(LARGER, 1 + _ROOM_BYTES / stored_bytes(job.path))
+    return replace(candidates, trials=replace(candidates.trials, policy=replace(policy, larger=larger)))
 
 
 def least_in_use(candidates: Candidates) -> list[Candidate]:
