@@ -234,7 +234,7 @@ def fitted(tmp_path_factory):
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_file_is_said_to_be_as_large_as_what_is_written_of_it(packed, tmp_path):
-    """A form in the scratch folder may lie beside weights that it does not read."""
+    """A form in the scratch folder may lie next to weights that it does not read."""
     path, form, output = wide_model(tmp_path / "m.onnx"), tmp_path / "form.onnx", tmp_path / "out" / "f.onnx"
     output.parent.mkdir()
     make_form(path, form, "all")

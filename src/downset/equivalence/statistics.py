@@ -121,7 +121,7 @@ class _Function:
         return node.inputs if node is not None and node.kind == kind else ()
 
     def _mean_of(self, value: int) -> tuple[int, ...]:
-        """What a mean over the last of three axes reads."""
+        """The input of a mean over the last of three axes."""
         node = self.maker.get(value)
         if node is None or node.kind != "ReduceMean" or not number(node, "keepdims", 1) or len(node.inputs) != 2:
             return ()
@@ -165,10 +165,10 @@ class _StatisticsWriter:
 
     def in_plain_operators(self, function: _Function, node: FileNode) -> None:
         """The parts of a GroupNormalization in plain operators of which `node` is the last, if it is one."""
-        found = function.read(node)
-        if found is None:
+        normalisation = function.read(node)
+        if normalisation is None:
             return
-        source, groups, scale, bias, epsilon = found
+        source, groups, scale, bias, epsilon = normalisation
         apart = (groups, -1, 1, 1)
         self._parts(source, node.outputs[0], groups, (epsilon, scale.reshape(apart), [bias.reshape(apart)]))
 

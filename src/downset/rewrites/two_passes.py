@@ -134,7 +134,7 @@ def _function_site(graph: Graph, made_by: Sequence[int], index: int, op: Op) -> 
     variance is the mean of the squares less the square of the mean."""
 
     def of(tensor: int, kind: str) -> tuple[int, ...]:
-        """What the operator of this kind reads that makes a tensor; reshapes and casts of one type are passed over."""
+        """The inputs of the operator of this kind that makes a tensor, past reshapes and casts of one type."""
         tensor = _unreshaped(graph, made_by, tensor)
         maker = graph.ops[made_by[tensor]] if made_by[tensor] >= 0 else None
         return maker.inputs if maker is not None and maker.kind == kind else ()
