@@ -129,6 +129,46 @@ def interface(path):
     return [value.SerializeToString(deterministic=True) for value in (*graph.input, *graph.output)]
 
 
+def by_tokens(path, seed):
+    """Attention over tokens without a reshape that reads sizes."""
+    net, width, state = Net(seed), 16, "x"
+    for _ in range(2):
+        parts = [net.op("MatMul", state, net.weight(width, width)) for _ in range(3)]
+        state = net.op("Add", state, attention(net, *parts, width))
+    net.nodes.append(helper.make_node("Tanh", [state], ["y"], name="y"))
+    ends = [{name: ["batch", "tokens", width]} for name in "xy"]
+    return net.save(path, *ends), {"x": (1, 96, width)}
+
+
+@pytest.mark.parametrize("build", [by_tokens, transformer])
+@pytest.mark.parametrize("seed", range(cases(3)))
+def test_strips_of_open_tokens_compute_the_same_at_any_number_of_them(tmp_path, build, seed):
+    """Also at one of which most strips have no row, and where the last strip has many more than the others."""
+    path, shapes = build(tmp_path / "m.onnx", seed)
+    shapes = {name: (1, 96, shape[2]) for name, shape in shapes.items()}
+    fitted, random = tmp_path / "f.onnx", np.random.default_rng(seed)
+    result = ds.fit(path, output=fitted, shapes=shapes, strips=6, max_recompute=1.0, time_limit_s=2)
+    assert result.shipped == "strips", result.notes
+    assert "batch = 1, tokens = 1" in result.outputs.other_sizes
+    for tokens in (1, 2, *random.integers(3, 300, 4), 96):
+        feeds = {"x": random.standard_normal((int(random.integers(1, 3)), tokens, 16)).astype(np.float32)}
+        (ours,), (theirs,) = (outputs(one, feeds, LEVELS.ORT_DISABLE_ALL) for one in (fitted, path))
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_strips_of_an_image_of_open_rows_are_refused_where_a_strip_would_have_no_row(tmp_path):
+    """ONNX Runtime computes no convolution of no rows: a fact about it, which this test would see change."""
+    net = Net(0)
+    wide = net.op("Relu", net.op("Conv", "x", net.weight(8, 3, 3, 3), pads=[1] * 4))
+    net.nodes.append(helper.make_node("Conv", [wide, net.weight(3, 8, 3, 3)], ["y"], name="y", pads=[1] * 4))
+    ends = [{name: ["batch", 3, "rows", 32]} for name in "xy"]
+    path = net.save(tmp_path / "m.onnx", *ends)
+    result = ds.fit(path, shapes={"x": (1, 3, 32, 32)}, strips=4, max_recompute=1.0, time_limit_s=2)
+    assert result.shipped in ("original", "optimised", "order")
+    assert any("rows = 16" in str(note) or "rows = 1" in str(note) for note in result.notes if "left out" in str(note))
+
+
 @pytest.mark.parametrize("build", [image, transformer, step])
 @pytest.mark.parametrize("seed", range(cases(15)))
 def test_a_fitted_file_computes_the_same_at_any_size(tmp_path, build, seed):

@@ -48,7 +48,9 @@ class Bench:
         return one
 
     def of(self, one):
-        return self.true[one.file.path, one.file.settings.name]
+        usual = {region.name: name for name, region in ONE_REGION.items()}  # takes what it takes by doubling
+        name = one.file.settings.name
+        return self.true.get((one.file.path, name)) or self.true[one.file.path, usual[name]]
 
     def measured(self, job, tried, rounds=1):
         del job
@@ -96,6 +98,38 @@ def test_an_attempt_that_one_reading_rules_out_has_no_other(tmp_path, monkeypatc
     assert {len(one.readings) for one in timed} == {3}
     assert bench.opened == once + 2 * len(timed) <= once + 10
     assert str(bench.opened) in race.note
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("each_s", [0.6, 3.0, 30.0])
+def test_processes_take_no_more_than_their_share_of_time(seed, each_s, tmp_path, monkeypatch):
+    """Whatever a process takes: those that are opened once and those that decide have a share each. The first ones,
+    and one turn of those that decide, run also where the share is too short for them."""
+    bench, clock = Bench(seed, tmp_path, monkeypatch), SimpleNamespace(now_s=0.0)
+    for key, growth in bench.true.items():  # near the limit, so that further rounds are asked for
+        cpu_s = 1.0 if key[1] == DEFAULT.name else SLOWER * float(bench.random.uniform(0.97, 1.03))
+        bench.true[key] = replace(growth, cpu_s=cpu_s)
+
+    def measured(job, tried, rounds=1):
+        clock.now_s += each_s * rounds * len(tried)
+        return bench.measured(job, tried, rounds)
+
+    monkeypatch.setattr(process_race, "measured_once", measured)
+    monkeypatch.setattr(process_race, "time", SimpleNamespace(perf_counter=lambda: clock.now_s))
+    race = Race(bench.job, bench.measured(None, [bench.default])[0], each_s)
+    race.enter(bench.others)
+    once = max(20.0, 2.0 * bench.job.options.time_limit_s)
+    assert each_s + clock.now_s <= max(once, 9 * each_s)
+    turn_s = 2 * 5 * each_s
+    timed = race.timed()
+    assert each_s + clock.now_s <= 2 * once + 8 * each_s + turn_s
+    best = smallest(timed)
+    assert best.is_original or bench.keeps(best)
+    taken = SimpleNamespace(nbytes={"held_bytes": 1})
+    narrow = SimpleNamespace(narrow=lambda path, settings, **_: (settings.with_region(256), taken))
+    bench.job.target = SimpleNamespace(sessions=narrow)
+    race.narrowed(best if best.is_original else replace(best, readings=best.readings[:1]))
+    assert each_s + clock.now_s <= 2 * once + 8 * each_s + turn_s
 
 
 def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
+from downset.fitting import summary
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions
 from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, smallest
@@ -229,6 +230,25 @@ def fitted(tmp_path_factory):
     passes = [(now - then) / path.stat().st_size for then, now in zip(before, read_and_written(), strict=True)]
     (folder / "passes.json").write_text(json.dumps(passes))
     return folder, result
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_file_is_said_to_be_as_large_as_what_is_written_of_it(packed, tmp_path):
+    """A form in the scratch folder may lie next to weights that it does not read."""
+    path, form, output = wide_model(tmp_path / "m.onnx"), tmp_path / "form.onnx", tmp_path / "out" / "f.onnx"
+    output.parent.mkdir()
+    make_form(path, form, "all")
+    if not packed:
+        leave_packed(form, tmp_path / "plain.onnx")
+        form = tmp_path / "plain.onnx"
+    write_mapped(form, onnx.load(str(form), load_external_data=False), output)
+    before, after = path.stat().st_size, sum(file.stat().st_size for file in output.parent.iterdir())
+    told = summary._file_size(SimpleNamespace(path=path), Candidate("mapped", form, 0, mapped=True))
+    if after < 1.05 * before:
+        assert told == []
+    else:
+        assert f"is {after / before:.2f} times" in told[0]
+    assert (after > 1.5 * before) == packed
 
 
 def read_and_written():

@@ -322,6 +322,8 @@ def test_least_is_the_smallest_process_and_among_equal_ones_the_least_arena():
     by_default = replace(timed("original", 100, None, 1.0), settings=DEFAULT)
     given = [by_default, timed("slim", 20, None, 2.0), replace(timed("copies", 10, None, 1.0), settings=FITTED[1])]
     assert least(job, given, narrowed).name == "slim"
+    in_strips = replace(job, options=FitOptions("m.onnx", strips=4))
+    assert least(in_strips, given, narrowed).name == "copies", "whatever strips cost, the arena decides"
     other = replace(FILE_ORDER, name="other")
     given = [*given, replace(timed("slimmer", 15, None, 3.0), settings=other)]
     assert least(job, given, narrowed).name == "slimmer"

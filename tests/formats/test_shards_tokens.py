@@ -18,6 +18,7 @@ from downset.graph.cost import longest_axis
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.plan import plan_pipeline
 from tests.effort import cases
+from tests.fitting.test_open_axes import step, transformer
 from tests.formats.test_shards import QUICK, _run
 from tests.formats.test_shards_random import _blocks
 from tests.token_networks import token_networks
@@ -62,3 +63,24 @@ def test_plans_over_tokens_equal_the_whole(method, model):
         verify_pipeline(graph, plan)
         export_shards(folder / "shards", graph, plan)
         _compare(folder / "shards", graph, values, results)
+
+
+@pytest.mark.parametrize("build", [transformer, step])
+@pytest.mark.parametrize("seed", range(cases(3)))
+def test_plans_of_networks_that_compute_sizes_equal_the_whole(build, seed, tmp_path):
+    """Sizes that an exporter computes are constants at the sizes that are planned: they hold no device together."""
+    path, shapes = build(tmp_path / "whole.onnx", seed)
+    graph = load(path, shapes=shapes, folded=True)
+    assert not [op.kind for op in graph.ops if op.kind in ("Shape", "Gather")]
+    random = np.random.default_rng(seed)
+    values = [random.standard_normal(graph.tensors[t].shape).astype(np.float32) for t in graph.inputs]
+    named = {graph.tensors[t].name: value for t, value in zip(graph.inputs, values, strict=True)}
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    results = session.run([graph.tensors[t].name for t in graph.outputs], named)
+    plan = plan_pipeline(graph, QUICK, time_limit_s=1)
+    verify_pipeline(graph, plan)
+    unfolded = plan_pipeline(load(path, shapes=shapes), QUICK, time_limit_s=1)
+    assert plan.evidence.value <= unfolded.evidence.value * (1 + 1e-9)
+    assert build is step or plan.evidence.value < unfolded.evidence.value
+    export_shards(tmp_path / "shards", graph, plan)
+    _compare(tmp_path / "shards", graph, values, results)

@@ -89,6 +89,41 @@ def test_tensor_scatter_writes_in_place(drawn):
     assert np.array_equal(cache, expected)
 
 
+def test_fit_names_the_pairs_that_may_be_one_buffer(drawn, tmp_path):
+    """The pairs that it names are written in place, and those of a Concat are not named."""
+    nodes = [
+        helper.make_node("TensorScatter", ["past", "new", "at"], ["present"], mode="linear", axis=2),
+        helper.make_node("ReduceSum", ["present"], ["y"], keepdims=0),
+        helper.make_node("Concat", ["other", "new"], ["longer"], axis=2),
+    ]
+    inputs = [value("past", CACHE), value("new", (1, HEADS, 1, DEPTH)), value("at", [1], TensorProto.INT64)]
+    inputs.append(value("other", (1, HEADS, PAST, DEPTH)))
+    results = [value("y", []), value("present", CACHE), value("longer", (1, HEADS, PAST + 1, DEPTH))]
+    graph = helper.make_graph(nodes, "step", inputs, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    onnx.save(model, tmp_path / "step.onnx")
+    fitted = ds.fit(tmp_path / "step.onnx", output=tmp_path / "f.onnx", time_limit_s=1)
+    (told,) = [note for note in fitted.notes if "one buffer" in note]
+    nbytes = 4 * HEADS * LONGEST * DEPTH
+    assert told.endswith(f"(io_binding): past and present; {nbytes:,} B less for it")
+    runs = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"), providers=["CPUExecutionProvider"])
+    feeds = {"past": drawn(*CACHE), "new": drawn(1, HEADS, 1, DEPTH), "at": np.array([PAST], np.int64)}
+    feeds["other"] = drawn(1, HEADS, PAST, DEPTH)
+    expected = feeds["past"].copy()
+    expected[:, :, PAST : PAST + 1] = feeds["new"]
+    binding = runs.io_binding()
+    shared = onnxruntime.OrtValue.ortvalue_from_numpy(feeds["past"].copy())
+    for name, array in feeds.items():
+        if name != "past":
+            binding.bind_cpu_input(name, array)
+    binding.bind_ortvalue_input("past", shared)
+    binding.bind_ortvalue_output("present", shared)
+    binding.bind_output("y")
+    binding.bind_output("longer")
+    runs.run_with_iobinding(binding)
+    assert np.array_equal(shared.numpy(), expected)
+
+
 def test_a_concatenation_of_past_and_new_is_counted_whole(tmp_path):
     """While it runs the past (the caller's, live), what is new and the result are there."""
     nodes = [helper.make_node("Relu", ["x"], ["new"]), helper.make_node("Concat", ["past", "new"], ["y"], axis=1)]

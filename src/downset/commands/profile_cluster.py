@@ -66,7 +66,7 @@ def profile_cluster(
     if output is not None:
         check_output(output, source=model)
     talk = console(stderr=True, quiet=quiet)
-    graph = None if model is None else load(model, shapes=options["shapes"], dims=options["dims"])
+    graph = None if model is None else load(model, shapes=options["shapes"], dims=options["dims"], folded=True)
     if graph is not None:
         tell_note(talk, graph.source.note)
     probes = standard_probes() if graph is None else model_probes(graph)

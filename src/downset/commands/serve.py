@@ -123,7 +123,7 @@ def serve(
     check_pictures(pictures, others={"-o": output}, source=[model, source])
     talk = console(stderr=True, quiet=options["quiet"])
     with reading(talk, model):
-        graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"])
+        graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"], folded=True)
     tell_note(talk, graph.source.note)
     if output is not None:
         check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])

@@ -108,7 +108,7 @@ def simulate(
     anew, talk = None, console(stderr=True)
     if model is not None:
         with reading(talk, model):
-            graph = load(model, shapes=shapes, dims=dims)
+            graph = load(model, shapes=shapes, dims=dims, folded=True)
         tell_note(talk, graph.source.note)
         if output is not None:
             check_output(output, source=weights_beside(graph))

@@ -115,7 +115,7 @@ def split(
     check_pictures(pictures, others={"-o": output}, source=model)
     talk = console(stderr=True, quiet=quiet)
     with reading(talk, model, limit_s=options["time_limit"]):
-        graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"])
+        graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"], folded=True)
     tell_note(talk, graph.source.note)
     _check_outputs(output, options["export_dir"], weights_beside(graph))
     names = ("comm", "topology", "source", "sink", "window")

@@ -4,13 +4,15 @@ An InstanceNormalization is (x - mean) / sqrt(variance + epsilon) · scale + bia
 reshapes it normalises groups of channels. A LayerNormalization of an image from its channels or its rows on does the
 same over the image or over each channel, with a scale and a bias for each element. The mean of rows of one length is
 the mean of their means, and the variance is the mean of their variances plus the variance of their means. A global mean
-is the mean of the means of rows. So the parts below compute the same up to rounding. A certificate names them by the
-tensor that the normalisation or the mean makes.
+is the mean of the means of rows. ONNX Runtime writes a GroupNormalization in plain operators (its function), whose
+variance is the mean of squares less the square of the mean. So the parts below compute the same up to rounding. A
+certificate names them by the tensor that the normalisation or the mean makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,6 +39,8 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
     for node in main:
         if len(node.outputs) == 1 and node.outputs[0] != ABSENT:
             parts.simple(node, named)
+            if node.kind == "Reshape" and f"{network.values[node.outputs[0]].label}/grouped" in named:
+                parts.in_plain_operators(_Function(network, maker), node)
         if node.kind != "InstanceNormalization" or len(node.inputs) != 3 or len(node.outputs) != 1:
             continue
         shape = network.values[node.inputs[0]].shape or ()
@@ -57,6 +61,79 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
         if groups and f"{network.values[result].label}/grouped" in named:
             parts.normalisation(node, source, result, groups)
     return parts.network()
+
+
+Array = npt.NDArray[np.generic]
+_Parameters = tuple[float, Array, list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """Reads the plain operators of a GroupNormalization, back from its result."""
+
+    network: FileNetwork
+    maker: Mapping[int, FileNode]
+
+    def read(self, last: FileNode) -> tuple[int, int, Array, Array, float] | None:
+        """(source, groups, scale and bias for each channel, epsilon); None where it is another network."""
+        try:
+            scaled, bias = self._inputs(last.inputs[0], "Add")
+            scale, normal = self._inputs(scaled, "Mul")
+            centred, deviation = self._inputs(normal, "Div")
+            x, mean = self._inputs(centred, "Sub")
+            (sum_,) = self._inputs(deviation, "Sqrt")
+            variance, epsilon = self._inputs(sum_, "Add")
+            mean_of_squares, squared_mean = self._inputs(variance, "Sub")
+            (squares,) = self._mean_of(mean_of_squares)
+            one, other = self._inputs(squares, "Mul")
+            first, second = self._inputs(squared_mean, "Mul")
+            (source,) = self._mean_of(mean)
+            parameters = [self._constant(value) for value in (scale, bias, epsilon)]
+        except ValueError:
+            return None
+        shape, image = self._shape(x), self._shape(last.outputs[0])
+        whole = self._through(x)
+        channels = (1, image[1], 1) if len(image) == 4 else None
+        lawful = one == other == source == x and first == second == mean and self._shape(whole) == image
+        lawful = lawful and len(shape) == 3 and shape[0] == image[0] and image[1] % shape[1] == 0
+        lawful = lawful and self._shape(scale) == self._shape(bias) == channels and parameters[2].size == 1
+        # The scale is for each channel: what it is multiplied with has channels in its second dimension.
+        lawful = lawful and self._shape(normal) == (*image[:2], math.prod(image[2:]))
+        if not lawful or self.network.values[whole].dtype != "float32":
+            return None
+        return whole, shape[1], parameters[0], parameters[1], float(parameters[2].reshape(()))
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        return self.network.values[value].shape or ()
+
+    def _through(self, value: int) -> int:
+        """The value of which this one is a reshape, or a cast to the type that it has."""
+        values = self.network.values
+        while value in self.maker and self.maker[value].kind in ("Reshape", "Cast"):
+            read = self.maker[value].inputs[0]
+            if values[read].dtype is None or values[read].dtype != values[value].dtype:
+                break
+            value = read
+        return value
+
+    def _inputs(self, value: int, kind: str) -> tuple[int, ...]:
+        node = self.maker.get(self._through(value))
+        return node.inputs if node is not None and node.kind == kind else ()
+
+    def _mean_of(self, value: int) -> tuple[int, ...]:
+        """The input of a mean over the last of three axes."""
+        node = self.maker.get(value)
+        if node is None or node.kind != "ReduceMean" or not number(node, "keepdims", 1) or len(node.inputs) != 2:
+            return ()
+        axes = self.network.values[node.inputs[1]]
+        last = axes.content is not None and array_of(axes).reshape(-1).tolist() in ([2], [-1])
+        return node.inputs[:1] if last and len(self._shape(node.inputs[0])) == 3 else ()
+
+    def _constant(self, value: int) -> Array:
+        held = self.network.values[self._through(value)]
+        if held.content is None or held.dtype != "float32":
+            raise ValueError("not a constant")
+        return array_of(held)
 
 
 @dataclass(slots=True)
@@ -86,6 +163,15 @@ class _StatisticsWriter:
             if {2, 3} <= {*axes} <= {0, 1, 2, 3}:
                 self._mean_of_rows(node, source, axes)
 
+    def in_plain_operators(self, function: _Function, node: FileNode) -> None:
+        """The parts of a GroupNormalization in plain operators of which `node` is the last, if it is one."""
+        normalisation = function.read(node)
+        if normalisation is None:
+            return
+        source, groups, scale, bias, epsilon = normalisation
+        apart = (groups, -1, 1, 1)
+        self._parts(source, node.outputs[0], groups, (epsilon, scale.reshape(apart), [bias.reshape(apart)]))
+
     def _reduced(self, node: FileNode) -> list[int]:
         if node.kind == "GlobalAveragePool":
             return [2, 3]
@@ -107,10 +193,18 @@ class _StatisticsWriter:
         self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), node.outputs))
 
     def normalisation(self, node: FileNode, source: int, result: int, groups: int) -> None:
-        count, channels, height, width = self.whole.values[source].shape or (0,) * 4
         constants = [self.whole.values[value] for value in node.inputs[1:]]
         if any(one.content is None for one in constants) or self.whole.values[source].dtype != "float32":
             return
+        factors, *added = (array_of(value) for value in constants)
+        if node.kind == "InstanceNormalization":
+            factors, *added = (value.reshape(groups, 1, 1, 1) for value in (factors, *added))
+        self._parts(source, result, groups, (real(node, "epsilon", 1e-5), factors, added))
+
+    def _parts(self, source: int, result: int, groups: int, parameters: _Parameters) -> None:
+        """Add the parts. `parameters`: epsilon, the scale, and the bias or nothing, for tensors of groups."""
+        count, channels, height, width = self.whole.values[source].shape or (0,) * 4
+        least, factors, added = parameters
         self.label = self.whole.values[result].label
         full, one = (count, groups, channels // groups, height, width), (count, groups, 1, 1, 1)
         of_rows = (count, groups, 1, height, 1)
@@ -125,14 +219,11 @@ class _StatisticsWriter:
         between = self._mean(between, [3], "variance between rows")
         within = self._mean(variances, [3], "variance within rows")
         variance = self._make("Add", (between, within), one, "variance")
-        epsilon = self._constant(np.array(real(node, "epsilon", 1e-5), np.float32))
+        epsilon = self._constant(np.array(least, np.float32))
         shifted = self._make("Add", (variance, epsilon), one, "shifted variance")
         deviation = self._make("Sqrt", (shifted,), one, "deviation")
         centred = self._make("Sub", (grouped, mean), full, "centred")
         last = self._make("Div", (centred, deviation), full, "normalised")
-        factors, *added = (array_of(value) for value in constants)
-        if node.kind == "InstanceNormalization":
-            factors, *added = (value.reshape(groups, 1, 1, 1) for value in (factors, *added))
         if (factors != 1).any() or any(value.any() for value in added):
             last = self._make("Mul", (last, self._constant(factors)), full, "scaled")
             for value in added:

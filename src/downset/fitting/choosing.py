@@ -5,6 +5,7 @@ Where a runtime opens files with settings, a candidate is a file with its settin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -234,11 +235,11 @@ def least(
     """The candidate that takes least; of equals the first, so that the original ships where nothing measures less and
     the runtime's planner is not known. Where sessions were measured, first the candidate whose
     arena holds least is found for each of the settings, among files with concatenations taken apart and among the
-    others. Of these, candidates are dropped whose process grows more than the smallest growth, beyond chance. The one
-    whose arena holds least is the result. With `ram_bytes` only candidates that hold no more count; where there are
-    none, the one that holds least is the result. `narrowed` gives a candidate its least arena. Files in strips are
-    candidates only where they were asked for, so that they stand among the others; `growth` tells what they
-    cost."""
+    others. Of these, candidates are dropped whose process grows more than the smallest growth, beyond chance, unless
+    strips were asked for, whatever they cost. The one whose arena holds least is the result. With `ram_bytes` only
+    candidates that hold no more count; where there are none, the one that holds least is the result. `narrowed` gives a
+    candidate its least arena. Files in strips are candidates only where they were asked for, so that they stand among
+    the others; `growth` tells what they cost."""
     sessions = job.target.sessions
     if sessions is None or candidates[0].measured is None:
         by_runtime = job.target.place is None and candidates[0].measured is not None
@@ -254,7 +255,7 @@ def least(
         least_held = within or [min(least_held, key=Candidate.cost)]
     best = processes_of(job, sessions, least_held)
     grown = [item.process_bytes for item in best if item.process_bytes is not None]
-    most = with_noise(min(grown)) if grown else 0
+    most = with_noise(min(grown)) if grown and not job.options.limits_strips else math.inf
     return min((item for item in best if item.process_bytes is None or item.process_bytes <= most), key=Candidate.cost)
 
 

@@ -9,14 +9,14 @@ from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedE
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.ranges import SizeRanges
-from downset.formats.onnx.open_axes import open_axes, other_shapes
+from downset.formats.onnx.open_axes import open_axes, other_shapes, resized
 from downset.graph.core import Graph
 from downset.messages import Message
 from downset.reports.comparisons import difference
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.runtimes.feeds import Feeds, made_feeds
 from downset.runtimes.outputs import in_ort
-from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales
+from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales, same_at_a_level
 
 __all__ = ["axes_of", "growth_by_axis", "held_at_other_sizes"]
 
@@ -26,19 +26,23 @@ _AXES = 4
 """The most axes along which the growth of memory is measured."""
 
 
-def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile) -> tuple[str, ...]:
+def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile, *, in_strips: bool = False) -> tuple[str, ...]:
     """The smaller and the larger sizes at which the file, too, computes what the original computes; none where no size
-    is open. `graph`: the network at the planned sizes. Raises InvalidPlan where the file computes something else."""
+    is open. `graph`: the network at the planned sizes. `in_strips`: the file is also held to it at sizes of which some
+    strips have no rows. Raises InvalidPlan where the file computes something else."""
     axes = axes_of(job)
     if not axes:
         return ()
     told = []
-    for tried in _others(job, axes):
+    for tried in [*_others(job, axes), *(_few_rows(job, axes) if in_strips else [])]:
         shapes = _first_that_runs(job, graph, tried)
-        if shapes is None:
+        if shapes is None or _listed(axes, shapes) in told:
             continue
         sizes = _listed(axes, shapes)
         try:
+            if held.exact and same_at_a_level(job.path, held, _feeds(job, graph, shapes)):
+                told.append(sizes)
+                continue
             held = replace(held, scales=least_scales(graph))
             comparison = held_to_levels(job.path, held, _feeds(job, graph, shapes), (), ranged=False)
         except LimitReached:  # larger inputs take longer, which says nothing about the file
@@ -57,6 +61,13 @@ def _others(job: Job, axes: Sequence[OpenAxis]) -> list[Iterable[Shapes]]:
     if job.ranges is not None:
         return [[job.ranges.shapes_at(sizes)] for sizes in job.ranges.between()]
     return [other_shapes(axes, job.options.shapes or {}, larger=larger) for larger in (False, True)]
+
+
+def _few_rows(job: Job, axes: Sequence[OpenAxis]) -> list[Iterable[Shapes]]:
+    """Shapes in which one open axis has half its size, and in which it has the size 1."""
+    shapes = job.options.shapes or {}
+    sizes = [(axis, size) for axis in axes for size in dict.fromkeys((axis.size // 2, 1)) if 0 < size < axis.size]
+    return [[resized([axis], shapes, {axis.name: size})] for axis, size in sizes]
 
 
 def growth_by_axis(job: Job, graph: Graph, chosen: Candidate) -> tuple[AxisGrowth, ...]:

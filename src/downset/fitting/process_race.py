@@ -31,7 +31,10 @@ LEAST_GAIN = 0.03
 _MORE_ROUNDS = 2
 """Processes of an attempt that is timed, after the first one."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
-"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches."""
+"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches.
+Those that decide among them may take as long again."""
+_LEAST_OPENED = 8
+"""The attempts that are opened also where they take longer: two forms, the settings by hand, and one form more."""
 _ALIKE = 0.01
 """Peaks of two processes differ by chance by up to this share."""
 _HOPELESS = 1.12
@@ -112,6 +115,7 @@ class Race:
         self._with_regions: set[Path] = set()
         self._kept: list[Attempt] = []
         self._took_s, self._opened = each_s, 1
+        self._most_s = max(_RUNS_S, _RUNS_SHARE * min(job.options.time_limit_s, 60.0))
 
     @property
     def slower(self) -> float:
@@ -128,16 +132,21 @@ class Race:
     def enter(self, tried: Sequence[Attempt]) -> None:
         """Measure attempts once, the first ones as far as their share of time goes; the form of the least memory that
         is fast enough also with the other ways in which an arena may take regions."""
-        most = int(max(_RUNS_S, _RUNS_SHARE * min(self._job.options.time_limit_s, 60.0)) / self._each_s)
+        most = max(self._rounds_left(1, self._most_s), _LEAST_OPENED + 1 - self._opened, 0)
         tried = [one for one in tried if self._policy.keeps_size(self._original_bytes, one.disk_bytes)]
         if len(tried) > most:
             left_out = counted(len(tried) - most, "candidate")
-            self._job.notes.add(f"{left_out} were not opened in processes, for want of time")
+            self._job.notes.add(f"not opened in processes, for want of time: {left_out}")
         self._add(self._measure(tried[:most]))
         best = self._best_form()
-        if best is not None and best.file.path not in self._with_regions:
+        if best is not None and best.file.path not in self._with_regions and self._rounds_left(2, self._most_s):
             self._with_regions.add(best.file.path)
             self._add(self._measure(self._regions(best)))
+
+    def _rounds_left(self, attempts: int, most_s: float) -> int:
+        """How many rounds of so many attempts end before all processes together have taken `most_s`."""
+        each_s = self._took_s / self._opened
+        return max(int((most_s - self._took_s) / (attempts * each_s)), 0)
 
     def enter_others(self, forms: Sequence[Attempt]) -> None:
         """Measure the forms of further files: with packed weights or without, as in the best form so far."""
@@ -189,8 +198,12 @@ class Race:
     def narrowed(self, best: Attempt) -> Attempt:
         """The file with an arena that holds no more than a run needs, where its process takes about as little: pages of
         the arena that no run touched do not count for a process, and the arena holds them nevertheless."""
-        tried = self._one_region(best)
-        again = self._measure([replace(best, readings=()), *tried], _MORE_ROUNDS + 1) if tried else []
+        before = [one for one in self.measured if _is_one_region(one.file, best.file)]
+        rounds = min(_MORE_ROUNDS + 1, self._rounds_left(2, 2 * self._most_s))
+        if not rounds or any(one.peak_bytes > (1 + _ALIKE) * best.peak_bytes for one in before):
+            return best  # one reading says enough
+        tried = before or self._one_region(best)
+        again = self._measure([replace(one, readings=()) for one in (best, *tried)], rounds) if tried else []
         if not all(one.readings for one in again) or not again or _least(again).file.settings == best.file.settings:
             return best
         self.measured.append(again[1])
@@ -208,21 +221,30 @@ class Race:
             self._kept = self._kept or [default]
             for one in others:
                 again = one if one.readings else None
-                if again and abs(_ratio(again, default) / self.slower - 1) < _NEAR:
-                    again = self._decided(again)
-                elif again and _ratio(again, default) > self.slower:
-                    again = None
-                self._kept += [again] if again else []
+                ratio = _ratio(again, default) if again else math.inf
+                if again and abs(ratio / self.slower - 1) < _NEAR:
+                    again, ratio = self._decided(again, default)
+                self._kept += [again] if again and ratio <= self.slower else []
+            if wanted_left := len(self._wanted() if self._over else ()):
+                left_out = counted(wanted_left, "candidate")
+                self._job.notes.add(f"not timed in processes, for want of time: {left_out}")
+                break
         return self._kept or [self._default]
 
-    def _decided(self, one: Attempt) -> Attempt | None:
-        """The attempt, where further rounds say that it keeps to the limit of time."""
-        default, again = self._measure(
-            [replace(self._default, readings=()), replace(one, readings=())], 2 * _MORE_ROUNDS + 1
-        )
-        if not (default.readings and again.readings) or _ratio(again, default) > self.slower:
-            return None
-        return replace(one, readings=(*one.readings, *again.readings))
+    @property
+    def _over(self) -> bool:
+        return self._took_s > 2 * self._most_s
+
+    def _decided(self, one: Attempt, default: Attempt) -> tuple[Attempt, float]:
+        """(the attempt, its ratio to the default) after as many further rounds as the time allows."""
+        rounds = min(2 * _MORE_ROUNDS + 1, self._rounds_left(2, 2 * self._most_s))
+        fresh = [replace(each, readings=()) for each in (default, one)]
+        again = self._measure(fresh, rounds) if rounds else []
+        if not all(each.readings for each in again):
+            return one, math.inf
+        pairs = zip((default, one), again, strict=False)
+        both = [replace(each, readings=(*each.readings, *more.readings)) for each, more in pairs] or [default, one]
+        return both[1], _ratio(both[1], both[0])
 
     def _wanted(self) -> list[Attempt]:
         """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other
@@ -278,6 +300,13 @@ def fastest_within(timed: Sequence[Attempt], ram_bytes: int) -> Attempt:
     if fits:
         return min(fits, key=lambda one: one.growth.cpu_s)
     return min(timed, key=lambda one: one.growth.most_bytes)
+
+
+def _is_one_region(file: Candidate, usual: Candidate) -> bool:
+    """Whether the file is the other one with an arena that first takes a region in which a run fits."""
+    settings = None if usual.settings is None else ONE_REGION.get(usual.settings.name)
+    named = settings is not None and file.settings is not None and file.settings.name == settings.name
+    return named and file.path == usual.path
 
 
 def _packing(one: Attempt) -> str:

@@ -24,10 +24,15 @@ from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
+from downset.results.policy import LARGER
 from downset.results.processes import ProcessFit
 from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 
 __all__ = ["capped", "choose_by_process", "in_file_order", "race_of"]
+
+
+_ROOM_BYTES = 1 << 16
+"""Bytes by which a small file may be larger than the original, whatever the share."""
 
 
 def race_of(job: Job, original: Candidate) -> Race | None:
@@ -51,13 +56,23 @@ def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race
     """The file and the settings by which the process grows least, with all that was measured of processes; without a
     race the choice by the arena."""
     if race is None:
-        return choose(job, candidates)
+        return choose(job, _held_to_size(job, candidates))
     least, *others = least_in_use(candidates)
     job.listener.progress("measuring processes")
     same = SameOutputs(job, graph)
     race.enter(_candidates(job, same, candidates, least))
     race.enter_others(_form_attempts(job, same, others))
     return _chosen(job, candidates, race)
+
+
+def _held_to_size(job: Job, candidates: Candidates) -> Candidates:
+    """The candidates under the usual limit of bytes on disk, where no other limit was asked for: a file that holds more
+    constants than the original may have many times its bytes. What says how a file was made takes some itself."""
+    options, policy = job.options, candidates.trials.policy
+    if job.target.sessions is None or policy.larger is not None or options.limits_strips or job.planned_bytes:
+        return candidates
+    larger = max(LARGER, 1 + _ROOM_BYTES / stored_bytes(job.path))
+    return replace(candidates, trials=replace(candidates.trials, policy=replace(policy, larger=larger)))
 
 
 def least_in_use(candidates: Candidates) -> list[Candidate]:

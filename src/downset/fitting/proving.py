@@ -94,9 +94,11 @@ def at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Compa
         return comparison
     executed, settings = _executed(chosen), chosen.settings or DEFAULT
     held = HeldFile.of(chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites)
-    sizes = held_at_other_sizes(job, load(job.path, shapes=job.options.shapes), held)  # for its inputs
+    in_strips = any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites)
+    network = load(job.path, shapes=job.options.shapes)  # for its inputs
+    sizes = held_at_other_sizes(job, network, held, in_strips=in_strips)
     if not sizes:
-        if any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites):
+        if in_strips:
             raise InvalidPlan("rows are cut at the given sizes, and the original runs at no others that were tried")
         job.notes.add("the original runs at no other sizes that were tried: the file was compared at these alone")
     return replace(comparison, other_sizes=sizes)

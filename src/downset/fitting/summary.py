@@ -20,6 +20,7 @@ from downset.fitting.proving import processes_of_program, run_program
 from downset.fitting.strips import note_arithmetic, search_strips
 from downset.fitting.trials import disk_bytes, in_strips
 from downset.fitting.verdict import running_bodies
+from downset.formats.onnx.mapped import mapped_bytes
 from downset.formats.onnx.metadata import foreign_operators
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
@@ -31,7 +32,7 @@ from downset.results.plans import Order
 from downset.results.policy import Policy
 from downset.results.processes import LitertKernels, LitertProcess, ProcessFit, middle_growth
 from downset.runtimes.versions import versions_of_target
-from downset.text import format_bytes
+from downset.text import counted, format_bytes
 
 __all__ = ["complete", "summarise", "with_traffic"]
 
@@ -50,7 +51,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
     _note_costs(job, choice)
     _note_hurry(job, planned, candidates)
     _note_plan(job, chosen, plan.together.arena.arena_bytes)
-    job.notes.add(*_bodies(plan.graph))
+    job.notes.add(*_bodies(plan.graph), *_one_buffer(original.graph))
     return Fit(
         str(options.model),
         job.target.name,
@@ -170,7 +171,7 @@ def _note_plan(job: Job, chosen: Candidate, arena_bytes: int) -> None:
 
 def _file_size(job: Job, chosen: Candidate) -> list[str]:
     """A note where the shipped file is larger than the original."""
-    before, after = disk_bytes(job.path), disk_bytes(chosen.path)
+    before, after = disk_bytes(job.path), (mapped_bytes if chosen.mapped else disk_bytes)(chosen.path)
     if after < _LARGER * before:
         return []
     return [
@@ -199,6 +200,32 @@ def _bodies(graph: Graph) -> list[str]:
         return []
     return [
         f"{running}: the memory of a body while it runs is in no figure of the plan, and the proof does not cover it"
+    ]
+
+
+_OVER_INPUT = {"com.microsoft::GroupQueryAttention": ((3, 1), (4, 2)), "TensorScatter": ((0, 0),)}
+"""By kind: the inputs over which ONNX Runtime's kernels write an output, as positions of both, where a caller binds one
+buffer to them."""
+
+
+def _one_buffer(graph: Graph) -> list[str]:
+    """A note for decoders whose past and present may be one buffer of the caller's."""
+    ends, saved = [], 0
+    for op in graph.ops:
+        for source, result in _OVER_INPUT.get(op.kind, ()):
+            if max(source - len(op.inputs), result - len(op.outputs)) >= 0:
+                continue
+            past, present = op.inputs[source], op.outputs[result]
+            if past in graph.inputs and present in graph.outputs:
+                one, other = graph.tensors[past], graph.tensors[present]
+                if (one.shape, one.dtype) == (other.shape, other.dtype):
+                    ends.append(f"{one.name} and {other.name}")
+                    saved += one.nbytes
+    if not ends:
+        return []
+    listed = ", ".join(ends[:2]) + (f", and {counted(len(ends) - 2, 'other pair')}" if len(ends) > 2 else "")
+    return [
+        f"a caller may bind one buffer as input and output (io_binding): {listed}; {format_bytes(saved)} B less for it"
     ]
 
 

@@ -108,27 +108,38 @@ def load(
     shapes: Shapes | None = None,
     dims: Dims | None = None,
     trust: bool = False,
+    folded: bool = False,
 ) -> Graph:
     """The graph in a .onnx, .tflite, .pt2 (ExportedProgram) or plain .json file, checked.
 
     `shapes` fixes the shapes of inputs by name, and `dims` sizes that the file leaves open: by their name in the file,
     or `x[2]` for axis 2 of input x, or `*` for all that nothing else gives. A batch that neither gives is 1
-    (`source.note` says so). Constants of .onnx and
-    .pt2 files are read from the file when they are needed; an .onnx file that has changed since is refused then, and
-    any file when a network is exported. Nothing in a file is executed, except with `trust`: PyTorch then loads .pt2
-    files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model), UsageError
-    (sizes for a format in which they are fixed, or `dims` that do not fit), UnsupportedError (an extra is missing) or
-    LimitReached (too large for this machine).
+    (`source.note` says so). `folded`: values that follow from weights and from these sizes are constants, and the
+    operators that compute them are left out, as `downset split` and what runs its plans take a network. Constants of
+    .onnx and .pt2 files are read from the file when they are needed; an .onnx file that has changed since is refused
+    then, and any file when a network is exported. Nothing in a file is executed, except with `trust`: PyTorch then
+    loads .pt2 files, which runs code that they contain. Raises LoadError (missing, damaged, open sizes, not a model),
+    UsageError (sizes for a format in which they are fixed, or `dims` that do not fit), UnsupportedError (an extra is
+    missing) or LimitReached (too large for this machine).
     """
     check_path(path)
     path = Path(path)
     sizes = known_sizes(path, shapes=shapes, dims=dims)
     try:
-        return with_lawful_kinds(_read(path, sizes, trust=trust))
+        graph = with_lawful_kinds(_read(path, sizes, trust=trust))
+        return _folded(graph) if folded and graph.source.format == "onnx" else graph
     except LoadError as error:
         if path.name in error.message:
             raise
         raise LoadError(f"{path}: ", error.message) from None
+
+
+def _folded(graph: Graph) -> Graph:
+    from downset.formats.onnx.read import without_defaults
+    from downset.rewrites.folding import folded
+
+    less = folded(without_defaults(graph), {tensor.name: tensor.shape for tensor in graph.tensors})
+    return less if less.source.rewritten else graph
 
 
 def known_sizes(path: str | os.PathLike[str], *, shapes: Shapes | None = None, dims: Dims | None = None) -> OpenSizes:

@@ -82,8 +82,9 @@ def step_operators(
     strip."""
     ops: list[Op] = []
     settings: list[int] = []
+    open_rows = word == "strip" and edit.graph.source.format == "onnx"
     for step in program.steps:
-        strip = StripOps(edit.graph, form, edit.add_tensor, suffix=f"/{word}{step.strip}")
+        strip = StripOps(edit.graph, form, edit.add_tensor, suffix=f"/{word}{step.strip}", open_rows=open_rows)
         if step.kind == "compute":
             _computed(edit.graph, strip, program, step, place)
         else:

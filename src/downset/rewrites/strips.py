@@ -2,6 +2,7 @@
 
 The rows that a strip reads are cut out with Slice. A window at an inner edge has no padding there. Resizes are computed
 on whole source rows and cropped. Nothing else changes, so a strip holds the values that the network has in those rows.
+In an .onnx file whose rows are open, the last strip has all that are left.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class AddTensor(Protocol):
         value: Any = None,
         part: Part | None = None,
     ) -> int: ...
+
+
+_END = (1 << 63) - 1
+"""The end of a Slice that reaches to the last row, whatever its number is."""
 
 
 def strip_pads(frame: Window, rows: int, output_rows: Interval, read: Interval) -> tuple[int, int]:
@@ -117,8 +122,9 @@ def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, re
 
 class StripOps:
     """Adds the operators of one strip. `form` is `cost.row_form(graph)` along the axis that is cut. `slices`: tensors
-    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `ops`: the operators so far.
-    `origins`: for each, the operator of the graph whose rows it computes, or -1 for one that only cuts out rows."""
+    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `open_rows`: slices up to the
+    last row take all that are left, at any size. `ops`: the operators so far. `origins`: for each, the operator of the
+    graph whose rows it computes, or -1 for one that only cuts out rows."""
 
     def __init__(
         self,
@@ -128,8 +134,9 @@ class StripOps:
         *,
         suffix: str,
         slices: Mapping[int, Held] = MappingProxyType({}),
+        open_rows: bool = False,
     ) -> None:
-        self._graph, self._form, self._axis = graph, form, form.axis
+        self._graph, self._form, self._axis, self._open_rows = graph, form, form.axis, open_rows
         self._add_tensor, self._suffix = add_tensor, suffix
         self._held = dict(slices)
         self._cut: dict[tuple[int, Interval], int] = {}
@@ -311,7 +318,8 @@ class StripOps:
         shape = old.copy()
         if read is not None and read < len(shape) and shape[read] == 0 and not op.attrs.get("allowzero"):
             shape[read] = self._graph.tensors[op.outputs[0]].shape[read]
-        shape[dimension] = result_rows[1] - result_rows[0]
+        if not (self._open_rows and shape[dimension] == -1):
+            shape[dimension] = result_rows[1] - result_rows[0]
         return (inputs[0], self._constant(f"{op.name}{self._suffix}/shape", shape), *inputs[2:])
 
     def _padded(
@@ -352,7 +360,7 @@ class StripOps:
         axes = list(range(len(starts))) if axes is None else axes
         for place, cut in enumerate(axes):
             if cut % len(self._graph.tensors[op.inputs[0]].shape) == dimension:
-                starts[place], ends[place] = 0, read[1] - read[0]
+                starts[place], ends[place] = 0, _END if self._open_rows else read[1] - read[0]
         if len(op.inputs) == 1:
             return inputs, {**attrs, "starts": starts, "ends": ends}
         parts = {"starts": starts, "ends": ends, "axes": axes, "steps": steps or [1] * len(starts)}
@@ -382,7 +390,8 @@ class StripOps:
         assert dimension is not None
         meta = self._graph.tensors[like]
         shape = (*meta.shape[:dimension], rows[1] - rows[0], *meta.shape[dimension + 1 :])
-        parts = {"starts": rows[0] - first, "ends": rows[1] - first, "axes": dimension}
+        to_end = self._open_rows and rows[1] == meta.shape[dimension]
+        parts = {"starts": rows[0] - first, "ends": _END if to_end else rows[1] - first, "axes": dimension}
         bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
         result = self._add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
         self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))

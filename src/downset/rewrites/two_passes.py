@@ -3,7 +3,8 @@ as means of rows, which need one pass.
 
 Source: ours; statistics of rows are joined as by Chan, Golub and LeVeque (1979).
 Names: a *site* is an InstanceNormalization, alone or between the two reshapes that make a group normalisation of it, a
-    LayerNormalization over rows and columns, a GlobalAveragePool, or a ReduceMean over both.
+    GroupNormalization as ONNX Runtime writes it in plain operators (its function), a LayerNormalization over rows and
+    columns, a GlobalAveragePool, or a ReduceMean over both.
     `Statistics of rows` are the mean and the variance of each row of a group.
 Complexity: linear in operators for each pass.
 Deviations: sums are added up in another sequence, so results are equal up to rounding. Tensors above a
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +35,8 @@ _FIRST_VERSION = 13
 @dataclass(frozen=True, slots=True)
 class _Site:
     """`before` and `behind`: the reshapes around the normalisation `op`, or -1. `groups`: how many statistics there are
-    for each image; 0 for a mean of the image itself."""
+    for each image; 0 for a mean of the image itself. `function`: of a GroupNormalization in plain operators, of which
+    `op` is the last, its scale and its bias for each channel, and its epsilon, as tensors."""
 
     before: int
     op: int
@@ -41,6 +44,7 @@ class _Site:
     source: int
     result: int
     groups: int
+    function: tuple[int, int, int] | None = None
 
 
 def normalised_bytes(graph: Graph) -> list[int]:
@@ -90,6 +94,7 @@ def _sites(graph: Graph) -> Iterator[_Site]:
         if not op.inputs or op.inputs[0] == ABSENT or graph.tensors[op.inputs[0]].dtype != "float32":
             continue
         yield from _simple_site(graph, index, op)
+        yield from _function_site(graph, made_by, index, op)
         if op.kind != "InstanceNormalization":
             continue
         if any(graph.constant(tensor) is None for tensor in op.inputs[1:3]) or op.after:
@@ -121,6 +126,60 @@ def _simple_site(graph: Graph, index: int, op: Op) -> Iterator[_Site]:
             yield _Site(-1, index, -1, op.inputs[0], op.outputs[0], 1 if axis == 1 else shape[1])
     elif op.kind == "GlobalAveragePool" or (op.kind == "ReduceMean" and _reduced(graph, op) in ([2, 3], [1, 2, 3])):
         yield _Site(-1, index, -1, op.inputs[0], op.outputs[0], 0)
+
+
+def _function_site(graph: Graph, made_by: Sequence[int], index: int, op: Op) -> Iterator[_Site]:
+    """The site of a GroupNormalization of which `op` is the last of its plain operators, if it is one: a product with
+    the scale and a sum with the bias, both for each channel, of (x - mean) / sqrt(variance + epsilon), where the
+    variance is the mean of the squares less the square of the mean."""
+
+    def of(tensor: int, kind: str) -> tuple[int, ...]:
+        """The inputs of the operator of this kind that makes a tensor, past reshapes and casts of one type."""
+        tensor = _unreshaped(graph, made_by, tensor)
+        maker = graph.ops[made_by[tensor]] if made_by[tensor] >= 0 else None
+        return maker.inputs if maker is not None and maker.kind == kind else ()
+
+    image = graph.tensors[op.outputs[0]].shape
+    if op.kind != "Reshape" or len(image) != 4 or image[2] < 2 or op.after:
+        return
+    try:
+        scaled, bias = of(op.inputs[0], "Add")
+        scale, normal = of(scaled, "Mul")
+        deviation, root = of(normal, "Div")
+        x, mean = of(deviation, "Sub")
+        (shifted,) = of(root, "Sqrt")
+        variance, epsilon = of(shifted, "Add")
+        of_squares, squared = of(variance, "Sub")
+        squares, *_ = of(of_squares, "ReduceMean")
+        source, *_ = of(mean, "ReduceMean")
+        (one, other), (first, second) = of(squares, "Mul"), of(squared, "Mul")
+        same = one == other == source == x and first == second == mean
+    except ValueError:  # another operator, or another number of inputs
+        return
+    whole, shape = _unreshaped(graph, made_by, x), graph.tensors[x].shape
+    parameters = tuple(_unreshaped(graph, made_by, tensor) for tensor in (scale, bias, epsilon))
+    values = [graph.constant(tensor) for tensor in parameters]
+    sizes = [1 if value is None else value.size for value in values]
+    means = graph.tensors[mean].shape
+    if (
+        same
+        and graph.tensors[whole].shape == image
+        and means == (*shape[:2], 1) == (image[0], shape[1], 1)
+        and all(value is not None for value in values)
+        and sizes == [image[1], image[1], 1]
+        and graph.tensors[scale].shape == graph.tensors[bias].shape == (1, image[1], 1)
+    ):
+        yield _Site(-1, index, -1, whole, op.outputs[0], shape[1], (parameters[0], parameters[1], parameters[2]))
+
+
+def _unreshaped(graph: Graph, made_by: Sequence[int], tensor: int) -> int:
+    """The tensor of which this one is a reshape, or a cast to the type that it has."""
+    while made_by[tensor] >= 0:
+        op = graph.ops[made_by[tensor]]
+        if op.kind not in ("Reshape", "Cast") or graph.tensors[op.inputs[0]].dtype != graph.tensors[tensor].dtype:
+            break
+        tensor = op.inputs[0]
+    return tensor
 
 
 def _reduced(graph: Graph, op: Op) -> list[int]:
@@ -166,16 +225,13 @@ class _Writer:
         between = self._mean(between, [3], one, "variance between rows")
         within = self._mean(variances, [3], one, "variance within rows")
         variance = self._op("Add", (between, within), one, "variance")
-        epsilon = self._constant("epsilon", np.array(op.attrs.get("epsilon", 1e-5), np.float32))
+        scale, bias, least = self._parameters(op)
+        epsilon = self._constant("epsilon", np.array(least, np.float32))
         shifted = self._op("Add", (variance, epsilon), one, "shifted variance")
         deviation = self._op("Sqrt", (shifted,), one, "deviation")
         self.last_statistic = self._name("deviation")
         centred = self._op("Sub", (grouped, mean), full, "centred")
         last = self._op("Div", (centred, deviation), full, "normalised")
-        scale, bias = (graph.constant(tensor) for tensor in (*op.inputs[1:3], ABSENT)[:2])
-        if op.kind == "InstanceNormalization":
-            assert scale is not None and bias is not None
-            scale, bias = (value.reshape(site.groups, 1, 1, 1) for value in (scale, bias))
         if scale is not None and ((scale != 1).any() or (bias is not None and bias.any())):
             last = self._op("Mul", (last, self._constant("scale", scale)), full, "scaled")
             if bias is not None:
@@ -184,6 +240,20 @@ class _Writer:
         self.written.append(Op(self._name("result"), "Reshape", (last, sizes), (site.result,)))
         self.edit.stays(site.result)
         return self.written
+
+    def _parameters(self, op: Op) -> tuple[Any, Any, float]:
+        """(scale, bias, epsilon) of a normalisation, for tensors of groups; None where there is no scale or bias."""
+        graph, site = self.edit.graph, self.site
+        if site.function is not None:
+            scale, bias, least = (graph.constant(tensor) for tensor in site.function)
+            assert scale is not None and bias is not None and least is not None
+            sizes = (site.groups, -1, 1, 1)
+            return scale.reshape(sizes), bias.reshape(sizes), float(least.reshape(()))
+        scale, bias = (graph.constant(tensor) for tensor in (*op.inputs[1:3], ABSENT)[:2])
+        if op.kind == "InstanceNormalization":
+            assert scale is not None and bias is not None
+            scale, bias = (value.reshape(site.groups, 1, 1, 1) for value in (scale, bias))
+        return scale, bias, float(op.attrs.get("epsilon", 1e-5))
 
     def mean_of_rows(self) -> list[Op]:
         """The mean of each row, over the other axes that are reduced, then that of the rows."""

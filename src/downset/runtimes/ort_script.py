@@ -69,7 +69,8 @@ def session_program(
         stream="" if inputs.stream is None else _stream(inputs.stream),
         of_stream="" if inputs.stream is None else _OF_STREAM,
         inputs="".join(
-            f"    {name!r}: ({tuple(shape)!r}, {dtype!r}),\n" for name, (shape, dtype) in inputs.arrays.items()
+            f"    {name!r}: ({tuple(shape)!r}, {dtype.replace('string', 'str')!r}),\n"  # numpy's name of texts
+            for name, (shape, dtype) in inputs.arrays.items()
         ),
         session=_within(inputs.planned),
         class_name="Session" if inputs.planned else "ort.InferenceSession",

@@ -9,6 +9,7 @@ optimisation. This is asked of each output in each run, on inputs of several ran
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +25,17 @@ from downset.runtimes.differences import compare_arrays, same_bits, vary
 from downset.runtimes.feeds import Feeds
 from downset.runtimes.outputs import Array, Named, ort_inside, worker_outputs
 
-__all__ = ["LEVELS", "TIMES", "HeldFile", "first_beyond", "held_to_levels", "least_scales", "level_of", "over_ranges"]
+__all__ = [
+    "LEVELS",
+    "TIMES",
+    "HeldFile",
+    "first_beyond",
+    "held_to_levels",
+    "least_scales",
+    "level_of",
+    "over_ranges",
+    "same_at_a_level",
+]
 
 Runs = Sequence[Sequence[Array]]
 """By run: the outputs; none of a run that failed."""
@@ -117,6 +128,18 @@ def held_to_levels(original: Named, held: HeldFile, feeds: Feeds, inside: Sequen
         inside_note=_inside(held, feeds[:1], inside),
         rounding=rounding,
     )
+
+
+def same_at_a_level(original: Named, held: HeldFile, feeds: Feeds) -> bool:
+    """Whether the file's outputs are those of the original at one of the levels, bit for bit: the likeliest is run
+    first. Raises UnsupportedError where ONNX Runtime does not run the file."""
+    theirs = _outputs(held.path, feeds, [], held.settings)
+    likeliest = "all" if held.form == original else "extended"
+    for name in sorted(LEVELS, key=lambda level: level != likeliest):
+        with contextlib.suppress(UnsupportedError):
+            if _same(_outputs(original, feeds, [], LEVELS[name]), theirs):
+                return True
+    return False
 
 
 def _kept(runs: Runs, ran: Sequence[int]) -> Runs:

@@ -220,7 +220,7 @@ def serve(  # noqa: PLR0913 - users know its keywords
     shards cannot hold."""
     if prepares is not None:
         raise UsageError("serve: prepares= is called ahead= now")
-    graph = model if isinstance(model, Graph) else load(model)
+    graph = model if isinstance(model, Graph) else load(model, folded=True)
     verify(graph, plan)
     with ExitStack() as stack:
         shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
