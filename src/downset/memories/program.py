@@ -50,7 +50,7 @@ class Program:
 
 
 def program_of(graph: Graph, plan: MemoriesPlan, memory: str | MemoryModel = "tflm") -> Program:
-    """The program of a plan that has offsets.
+    """The program of a plan that has offsets. `memory`: the model under which it was planned.
 
     Raises InvalidPlan where the plan states no copy of an operand, and UnsupportedError where it moves a storage in
     which several tensors lie: no single operator of a file copies that."""
@@ -72,9 +72,13 @@ class _Making:
         self._moved_at: dict[int, list[Move]] = {}
         for move in plan.moves:
             self._moved_at.setdefault(move.position, []).append(move)
+        if len(plan.storage_of) != len(graph.tensors):
+            raise InvalidPlan(
+                f"the plan is of {len(plan.storage_of)} tensors, and the network has {len(graph.tensors)}"
+            )
         self._tensors_of: dict[int, list[int]] = {}
-        for tensor, in_storages in enumerate(storages.storages_of):
-            for storage in in_storages:
+        for tensor, storage in enumerate(plan.storage_of):
+            if storage >= 0:
                 self._tensors_of.setdefault(storage, []).append(tensor)
 
     def program(self) -> Program:
@@ -99,13 +103,10 @@ class _Making:
         )
 
     def _counts(self, tensor: int) -> bool:
-        return tensor != ABSENT and bool(self._storages.storages_of[tensor])
+        return tensor != ABSENT and self._plan.storage_of[tensor] >= 0
 
     def _storage(self, tensor: int) -> int:
-        storages = self._storages.storages_of[tensor]
-        if len(storages) != 1:
-            raise UnsupportedError(f"tensor {self._graph.tensors[tensor].name!r} lies in {len(storages)} storages")
-        return storages[0]
+        return self._plan.storage_of[tensor]
 
     def _residence(self, tensor: int, position: int) -> Residence | None:
         residences = self._residences.get(self._storage(tensor), ())

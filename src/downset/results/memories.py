@@ -54,3 +54,5 @@ class MemoriesPlan:
     direct_bytes: int
     """Bytes that operators read and write in slow memory, as often as their kernels do."""
     evidence: Evidence
+    storage_of: tuple[int, ...] = ()
+    """By tensor of the graph: its storage, or -1."""
