@@ -151,8 +151,8 @@ __all__ = ["fit"]
     "--prices",
     type=PRICES,
     metavar="load=2,...",
-    help="What a byte costs to load, to store, and to read and write by an operator in slow memory, in any unit. Default: 1 "
-    "each.",
+    help="What a byte costs to load, to store, and to read and write by an operator in slow memory, in any unit. "
+    "Default: 1 each.",
 )
 @click.option(
     "--slower",

@@ -18,6 +18,7 @@ from downset.formats.onnx.data_files import check_room_for_weights, link_weights
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
+from downset.formats.tflite.read import two_memories
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.edit import with_workspaces
@@ -52,6 +53,11 @@ def start(options: FitOptions, target: Target, scratch: Path, listener: Listener
 def read(job: Job) -> Original:
     """The network in the file that the runtime executes, not yet measured. Raises where the output has no room for its
     weights, and where the user's inputs do not fit the network."""
+    if job.form == ".tflite" and two_memories(job.path) is not None:
+        raise UnsupportedError(
+            f"{job.path} has moves between two memories, which follow its own order and offsets: fit the original that "
+            "it was made from"
+        )
     executed, notes = _executed_file(job)
     try:
         graph = _load(job, executed)

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from downset.errors import InvalidPlan, UnsupportedError
 from downset.graph.core import ABSENT, Graph
 from downset.memory.models import MemoryModel, memory_model
+from downset.memory.records import align_up
 from downset.memory.storages import StorageMap, map_storages
 from downset.results.memories import MemoriesPlan, Move, Residence
 
 __all__ = ["Copy", "Program", "Step", "program_of"]
+
+_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class _Making:
         for tensor in dict.fromkeys(graph.inputs):
             if self._counts(tensor):
                 self._make(tensor, 0, fast=self._covers(tensor, 0) and self._storage(tensor) not in loaded)
+        self._place_unread()
         for position, operator in enumerate(order):
             self._move(position)
             self._steps.append(Step(operator, self._operands(operator, position)))
@@ -101,6 +105,16 @@ class _Making:
             tuple(self._last(tensor) for tensor in graph.outputs),
             self._first,
         )
+
+    def _place_unread(self) -> None:
+        """Put the inputs that no operator reads, which the caller sets nevertheless, above all else in slow memory."""
+        top = align_up(self._plan.slow_bytes, _ALIGNMENT)
+        for tensor in dict.fromkeys(self._graph.inputs):
+            meta = self._graph.tensors[tensor]
+            if tensor not in self._first and meta.nbytes:
+                self._copies.append(Copy(tensor, False, top))
+                self._first[tensor] = len(self._copies) - 1
+                top += align_up(meta.nbytes, _ALIGNMENT)
 
     def _counts(self, tensor: int) -> bool:
         return tensor != ABSENT and self._plan.storage_of[tensor] >= 0
@@ -169,7 +183,7 @@ class _Making:
     def _last(self, tensor: int) -> int:
         """The copy of a network output after the last step: in fast memory where it stays there to the end."""
         if not self._counts(tensor):
-            return ABSENT
+            return self._first.get(tensor, ABSENT)
         residences: Sequence[Residence] = self._residences.get(self._storage(tensor), ())
         stays = any(one.stop >= len(self._plan.order) for one in residences)
         index = self._held.get((tensor, stays))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Any
 
@@ -130,7 +131,7 @@ def _memories_table(fit: MemoriesFit) -> Table:
     titles = ("memory", "bytes", "tensors", "scratch", "persistent", "taken")
     keys = ("memory", "bytes", "tensors_bytes", "scratch_bytes", "persistent_bytes", "taken_bytes")
     columns = tuple(
-        Column(title, lambda row, place=place: row[place], str if not place else format_bytes, key=key, left=not place)
+        Column(title, itemgetter(place), str if not place else format_bytes, key=key, left=not place)
         for place, (title, key) in enumerate(zip(titles, keys, strict=True))
     )
     return Table(columns, rows, "what is where, in bytes", key="memories.places")

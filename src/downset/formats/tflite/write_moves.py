@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from downset.errors import UnsupportedError
+from downset.errors import InfeasibleError, UnsupportedError
 from downset.formats.tflite.flatbuffer import Flatbuffer
 from downset.formats.tflite.write_rewritten import operator_code
 from downset.graph.core import ABSENT, Graph
@@ -63,6 +63,11 @@ def write_moves(
     main.operators = written
     ends = {place[tensor]: index_of[number] for tensor, number in final.items() if number != ABSENT}
     _rename_outputs(file, ends)
+    for one in program.copies:
+        nbytes = graph.tensors[one.tensor].nbytes
+        if nbytes and memories.is_fast(offset_in(memories, one), nbytes) is not one.fast:
+            name, memory = graph.tensors[one.tensor].name, "fast" if one.fast else "slow"
+            raise InfeasibleError(f"{memory} memory has no room for tensor {name!r} of {nbytes:,} bytes")
     offsets = {index_of[number]: offset_in(memories, one) for number, one in enumerate(program.copies)}
     _check_all_placed(file, offsets)
     return offsets
