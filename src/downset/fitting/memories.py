@@ -148,7 +148,7 @@ def _readable(path: Path) -> Graph:
     kept = [tensor.name for tensor in graph.tensors if tensor.role == "state"]
     if resource_variables(path) or graph.states or kept:
         raise UnsupportedError(
-            f"{path} keeps variables from one run to the next, and {_BETWEEN_EACH}: files with variables are not fitted "
+            f"{path} keeps variables from run to run, and {_BETWEEN_EACH}: files with variables are not fitted "
             "to two memories"
         )
     if body_operators(path):
