@@ -1,4 +1,5 @@
-"""`fit` to fast memory with slow memory behind it: the written file, what is said of it, and every bad input in a line."""
+"""`fit` to fast memory with slow memory behind it: the written file, what is said of it, and each bad input in a
+line."""
 
 import inspect
 import json
@@ -323,7 +324,17 @@ def test_the_header_compiles_as_cxx_11(branches, tmp_path):
     )
     program = tmp_path / "main"
     subprocess.run(
-        ["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-o", program, tmp_path / "main.cc"],
+        [
+            "g++",
+            "-std=c++11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-variable",
+            "-o",
+            program,
+            tmp_path / "main.cc",
+        ],
         check=True,
     )
     assert subprocess.run([program]).returncode == 0

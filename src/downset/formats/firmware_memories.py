@@ -2,8 +2,8 @@
 what keeps TFLite Micro out of the addresses between them.
 
 *Source*: micro_allocator.cc and greedy_memory_planner.cc (tflite-micro 90b983c2). While tensors are allocated, the
-allocator hands all of the arena that is left to its planner, which divides that among four lists. With an arena that
-spans both memories three of the lists begin between them. `BoundedPlanner` gives it only what it needs.
+allocator hands all of the arena that is left to its planner, which divides that among five lists. With an arena that
+spans both memories all but the first begin between them. `BoundedPlanner` gives it only what it needs.
 """
 
 from __future__ import annotations
