@@ -255,7 +255,7 @@ def test_a_file_with_moves_is_not_fitted_again(branches, tmp_path, fails):
 
 
 def test_what_the_reference_kernels_ask_for_is_what_tflite_micro_takes(tmp_path):
-    """Without offsets TFLite Micro places tensors and scratch by one rule, so its head shows the scratch to the byte."""
+    """Without offsets TFLite Micro places tensors and scratch by one rule, so its head shows the scratch."""
     from downset.arenas.gaps import height
     from downset.arenas.scratch import place_scratch
     from downset.memory.records import Record
