@@ -19,6 +19,7 @@ from downset.executor.device import TorchDevice as TorchDevice
 from downset.executor.device import open_device as open_device
 from downset.executor.stage_engine import run_stages as run_stages
 from downset.fitting.fit import fit as fit
+from downset.fitting.memories import fit_memories as fit_memories
 from downset.formats.firmware import Firmware as Firmware
 from downset.formats.firmware import firmware as firmware
 from downset.formats.plan_json import Plan as Plan
@@ -57,6 +58,7 @@ from downset.results.comparisons import Comparison as Comparison
 from downset.results.fit import Fit as Fit
 from downset.results.fit import Recomputation as Recomputation
 from downset.results.inspections import Inspection as Inspection
+from downset.results.memories_fit import MemoriesFit as MemoriesFit
 from downset.results.merged import MergedNetwork as MergedNetwork
 from downset.results.pipelines import Pipeline as Pipeline
 from downset.results.plans import Arena as Arena
@@ -101,6 +103,7 @@ __all__ = [
     "InvalidPlan",
     "LimitReached",
     "LoadError",
+    "MemoriesFit",
     "MemoryModel",
     "MergedNetwork",
     "Method",
@@ -139,6 +142,7 @@ __all__ = [
     "export_shards",
     "firmware",
     "fit",
+    "fit_memories",
     "inductor",
     "inspect",
     "lifetimes",

@@ -1,8 +1,8 @@
 """Bytes of scratch that TFLite Micro's reference kernels ask of the arena, by operator.
 
-*Source*: the Prepare functions of tensorflow/lite/micro/kernels (tflite-micro 90b983c2, August 2026). Those that are
-not named here ask for nothing. Custom operators and LSTMs are unknown: their kernels are not part of that list, or
-their sizes do not follow from the file's tensors alone.
+*Source*: the Prepare functions of tensorflow/lite/micro/kernels (tflite-micro 90b983c2, August 2026), and for MEAN and
+SUM those of the wheel, which ask for more. Those that are not named here ask for nothing. Custom operators and LSTMs
+are unknown: their kernels are not part of that list, or their sizes do not follow from the file's tensors alone.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def _pointers(op: Op, tensors: list[Tensor]) -> _Request:
 
 
 def _mean(op: Op, tensors: list[Tensor]) -> _Request:
-    del op
-    return (4 * _elements(tensors[-1]),) if tensors[0].dtype in ("int8", "uint8", "int16") else ()
+    """Earlier versions resolve the axes in scratch, too; the most of both counts."""
+    sums = (4 * _elements(tensors[-1]),) if tensors[0].dtype in ("int8", "uint8", "int16") else ()
+    return *sums, *_extremum(op, tensors)
 
 
 def _extremum(op: Op, tensors: list[Tensor]) -> _Request:
