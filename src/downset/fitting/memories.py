@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from downset.errors import InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
+from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.job import FilePath, Listener
 from downset.fitting.memories_options import MemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import other_plans, result_of
+from downset.fitting.memories_strips import networks_in_strips
 from downset.formats.firmware import planning_bytes
 from downset.formats.reading import check_readable, load
 from downset.formats.tflite.read import body_operators, resource_variables, two_memories
@@ -19,10 +20,13 @@ from downset.graph.core import Graph
 from downset.memories.of_graph import Prices
 from downset.memories.plan import plan_memories
 from downset.memories.program import Program, program_of
-from downset.memory.models import MemoryModel, memory_model
+from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryModel, memory_model
 from downset.memory.records import align_up
 from downset.memory.reference_scratch import scratch_of_operators
 from downset.messages import Message, Setting
+from downset.partial.memory_form import tflm_kept
+from downset.partial.search import PartialLimits
 from downset.process.file_ranges import check_state, file_state
 from downset.process.limits import limits
 from downset.process.whole_files import copy_whole
@@ -41,6 +45,8 @@ _BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
 _BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
 _ROUNDS = 4
 """Plans for a larger persistent part that are made at most: each move takes a node and a tensor of it."""
+_STRIPS_SHARE = 0.3
+"""The share of the time limit for the search for segments in strips."""
 _RUN_DISTANCE = 1 << 26
 """The distance at which a file is run here whose own is too long for this machine."""
 
@@ -171,20 +177,53 @@ def _scratch(graph: Graph, kernels: str | None) -> int:
 
 
 def _made(job: _Job, tail_bytes: int) -> Made:
-    """The file of the best plan, with the room that its own persistent part takes."""
-    persistent = align_up(tail_bytes, ALIGNMENT)
-    made: Made | None = None
-    for number in range(_ROUNDS):
+    """The file of least cost: of the network as it is, and of the network in strips. `tail_bytes`: the persistent part
+    of the original."""
+    best: Made | None = None
+    errors: list[DownsetError] = []
+    for number, (graph, model) in enumerate(_networks(job, tail_bytes)):
+        kept = tail_bytes + max(0, tflm_kept(graph) - tflm_kept(job.graph))
+        try:
+            made = _of_network(job, graph, model, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
+        except (InfeasibleError, UnsupportedError, LimitReached) as error:
+            errors.append(error)
+            continue
+        if best is None or made.plan.evidence.value < best.plan.evidence.value:
+            best = made
+    if best is None:
+        raise errors[0]
+    return best
+
+
+def _networks(job: _Job, tail_bytes: int) -> Iterator[tuple[Graph, MemoryModel]]:
+    """Yields the networks that are planned, each with the memory model of its plan: as it is, and in strips where all
+    of it does not fit fast memory."""
+    yield job.graph, memory_model("tflm")
+    capacity = job.options.fast_bytes - tail_bytes - job.scratch_bytes
+    if peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0:
+        return
+    seconds = _STRIPS_SHARE * job.options.time_limit_s
+    search = PartialLimits(work_limit=job.options.work_limit, time_limit_s=seconds)
+    for graph in networks_in_strips(job.graph, capacity, search):
+        yield graph, TFLM_WITHOUT_OFFSETS
+
+
+def _of_network(job: _Job, graph: Graph, model: MemoryModel, persistent: int, path: Path) -> Made:
+    """The file of the best plan of a network, with the room that its own persistent part takes."""
+    tail_bytes = persistent
+    for _ in range(_ROUNDS):
         memories = _memories(job, persistent)
         job.listener.progress("planning both memories")
-        made = _written(job, memories, f"moved_{number}")
-        if made.tail_bytes <= persistent:
-            return made
-        persistent = align_up(made.tail_bytes + (made.tail_bytes - persistent) // 4, ALIGNMENT)
-    assert made is not None
+        plan = _plan(job, graph, memories, model)
+        program = program_of(graph, plan, model)
+        export_in_memories(path, graph, program, memories)
+        tail_bytes = tflm.measure(_runnable(path, graph, program, memories)[0], steps=1).tail_bytes
+        if tail_bytes <= persistent:
+            return Made(path, graph, plan, program, memories, tail_bytes)
+        persistent = align_up(tail_bytes + (tail_bytes - persistent) // 4, ALIGNMENT)
     raise LimitReached(
-        "TFLite Micro's persistent part grew with the moves of every plan, last to "
-        f"{format_bytes(made.tail_bytes)} B; give more ",
+        f"TFLite Micro's persistent part grew with the moves of every plan, last to {format_bytes(tail_bytes)} B; give "
+        "more ",
         Setting("fast_bytes"),
     )
 
@@ -220,31 +259,6 @@ def _memories(job: _Job, persistent: int) -> TwoMemories:
             figures={"limit_bytes": memories.lower_bytes, "least_bytes": planning},
         )
     return memories
-
-
-def _written(job: _Job, memories: TwoMemories, name: str) -> Made:
-    """The file of the plan with the least cost of those that a file can state."""
-    found: list[tuple[float, Graph, MemoriesPlan, Program]] = []
-    errors: list[Exception] = []
-    for graph, model in _networks(job, memories):
-        try:
-            plan = _plan(job, graph, memories, model)
-            found.append((plan.evidence.value, graph, plan, program_of(graph, plan, model)))
-        except (InfeasibleError, UnsupportedError, LimitReached) as error:
-            errors.append(error)
-    if not found:
-        raise errors[0]
-    _, graph, plan, program = min(found, key=lambda one: one[0])
-    path = job.folder / f"{name}.tflite"
-    export_in_memories(path, graph, program, memories)
-    tail_bytes = tflm.measure(_runnable(path, graph, program, memories)[0], steps=1).tail_bytes
-    return Made(path, graph, plan, program, memories, tail_bytes)
-
-
-def _networks(job: _Job, memories: TwoMemories) -> Sequence[tuple[Graph, MemoryModel]]:
-    """The networks that are planned, each with the memory model of its plan."""
-    del memories
-    return [(job.graph, memory_model("tflm"))]
 
 
 def _plan(job: _Job, graph: Graph, memories: TwoMemories, model: MemoryModel) -> MemoriesPlan:
