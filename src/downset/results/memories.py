@@ -54,3 +54,8 @@ class MemoriesPlan:
     direct_bytes: int
     """Bytes that operators read and write in slow memory, as often as their kernels do."""
     evidence: Evidence
+    """`value`: what moves and direct accesses cost; bytes unless prices were given. `bound` holds for every order."""
+    cost_without_offsets: float
+    """What the plan cost before offsets were placed."""
+    order_bound: float
+    """A cost that no residency of the planned order stays below, offsets aside."""
