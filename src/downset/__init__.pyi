@@ -38,6 +38,8 @@ from downset.integrations.stage_backend import stage_backend as stage_backend
 from downset.integrations.stage_module import stage_module as stage_module
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
+from downset.memories.of_graph import Prices as Prices
+from downset.memories.plan import plan_memories as plan_memories
 from downset.memory.liveness import OrderProblem as OrderProblem
 from downset.memory.liveness import Storage as Storage
 from downset.memory.liveness import order_problem as order_problem
@@ -58,6 +60,9 @@ from downset.results.comparisons import Comparison as Comparison
 from downset.results.fit import Fit as Fit
 from downset.results.fit import Recomputation as Recomputation
 from downset.results.inspections import Inspection as Inspection
+from downset.results.memories import MemoriesPlan as MemoriesPlan
+from downset.results.memories import Move as Move
+from downset.results.memories import Residence as Residence
 from downset.results.memories_fit import MemoriesFit as MemoriesFit
 from downset.results.merged import MergedNetwork as MergedNetwork
 from downset.results.pipelines import Pipeline as Pipeline
@@ -104,18 +109,22 @@ __all__ = [
     "LimitReached",
     "LoadError",
     "MemoriesFit",
+    "MemoriesPlan",
     "MemoryModel",
     "MergedNetwork",
     "Method",
+    "Move",
     "Op",
     "Order",
     "OrderProblem",
     "Pipeline",
     "Plan",
+    "Prices",
     "Profiles",
     "Recomputation",
     "Record",
     "Report",
+    "Residence",
     "RunningPipeline",
     "ServeEvent",
     "Served",
@@ -155,6 +164,7 @@ __all__ = [
     "peak_bytes",
     "plan_arena",
     "plan_by_every_method",
+    "plan_memories",
     "plan_order",
     "plan_pipeline",
     "plan_recompute",
