@@ -58,7 +58,18 @@ def random_plan(graph, random, *, fast=0.5, reuse=True):
     found = Evidence("random", moved, 0, proven=False)
     kept = tuple(sorted((one for one, _ in placed), key=lambda one: (one.start, one.storage)))
     return MemoriesPlan(
-        tuple(range(end)), kept, tuple(moves), tuple(slow_offsets), fast_bytes, top, moved, 0, found, tuple(storage_of)
+        tuple(range(end)),
+        kept,
+        tuple(moves),
+        tuple(slow_offsets),
+        fast_bytes,
+        top,
+        moved,
+        0,
+        found,
+        moved,
+        0,
+        tuple(storage_of),
     )
 
 

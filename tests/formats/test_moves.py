@@ -99,7 +99,7 @@ def moved_chain(tmp_path, memories=FAR):
     storage_of = tuple(next(numbered) if one.role == "activation" else -1 for one in graph.tensors)
     found = Evidence("stated", 1536, 0, proven=False)
     plan = MemoriesPlan(
-        (0, 1, 2, 3), tuple(residences), moves, ((1, 0), (4, 512)), 1024, 1024, 1024, 512, found, storage_of
+        (0, 1, 2, 3), tuple(residences), moves, ((1, 0), (4, 512)), 1024, 1024, 1024, 512, found, 1536, 0, storage_of
     )
     moved = tmp_path / "moved.tflite"
     export_in_memories(moved, graph, program_of(graph, plan), memories)

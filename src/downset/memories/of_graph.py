@@ -67,10 +67,13 @@ _COPYING = frozenset(
         "QuantizeLinear",
         "DequantizeLinear",
         "Sum",
+        "tflite::PACK",
+        "tflite::RSQRT",
+        "tflite::SQUARE",
     }
 )
 """Kinds whose kernels read each byte once, and write each byte once."""
-_CUTTING = frozenset({"Slice", "Split"})
+_CUTTING = frozenset({"Slice", "Split", "tflite::SLICE", "tflite::SPLIT_V", "tflite::STRIDED_SLICE", "tflite::UNPACK"})
 _POOLS = frozenset({"MaxPool", "AveragePool"})
 
 
