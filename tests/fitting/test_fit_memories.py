@@ -114,6 +114,23 @@ def test_the_file_does_what_the_plan_says(branches, tmp_path, distance):
     assert all(ours <= one.moved_bytes + one.direct_bytes for one in fitted.others if not one.simulated)
 
 
+def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_path):
+    net = TfliteNet(4, size=32, dtype="int8")
+    x = net.input(4)
+    for _ in range(4):
+        x = net.conv(x, 16, 3)
+    path, output = net.save(tmp_path / "chain.tflite", [net.conv(x, 2)]), tmp_path / "moved.tflite"
+    fast = room(path, 20_000)
+    fitted = ds.fit_memories(path, fast_bytes=fast, slow_bytes=1 << 20, output=output, time_limit_s=3)
+    assert len(fitted.graph.ops) > fitted.original_operators == 5
+    found = ran(output)
+    assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
+    whole = min(one.moved_bytes + one.direct_bytes for one in fitted.others if not one.simulated)
+    assert found.moved + found.direct < 0.5 * whole
+    assert fitted.outputs.proven and fitted.outputs.equal
+    assert "in strips of rows" in " ".join(map(str, memories_document(fitted).sections[2].parts[0].lines))
+
+
 def test_all_of_it_in_fast_memory_moves_nothing(branches, tmp_path):
     fitted = ds.fit_memories(branches, fast_bytes=1 << 20, slow_bytes=1 << 20, output=tmp_path / "o.tflite")
     assert (fitted.slow_traffic_bytes, fitted.moves) == (0, ())

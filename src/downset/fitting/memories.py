@@ -117,7 +117,7 @@ def fit_to_memories(options: MemoriesOptions, listener: Listener) -> MemoriesFit
         check_state(path, state)
         if options.output is not None:
             copy_whole(made.path, Path(options.output))
-        result = result_of(options, made, outputs, others, ran_at=ran_at)
+        result = result_of(options, made, outputs, others, original=graph, ran_at=ran_at)
     return replace(result, command=memories_call(options))
 
 

@@ -62,6 +62,7 @@ def result_of(
     outputs: Comparison,
     others: Sequence[OtherPlan],
     *,
+    original: Graph,
     ran_at: int | None,
 ) -> MemoriesFit:
     """The result. The file is written already where that was asked for."""
@@ -86,6 +87,7 @@ def result_of(
         ran_at=ran_at,
         prices=dict(options.prices or {}),
         cost=float(made.plan.evidence.value) if options.prices else None,
+        original_operators=0 if made.graph is original else len(original.ops),
         notes=tuple(notes),
         disk_bytes=(Path(options.model).stat().st_size, made.path.stat().st_size),
         time_limit_s=options.time_limit_s,

@@ -43,11 +43,16 @@ def networks_in_strips(graph: Graph, capacity: int, limits: PartialLimits) -> It
 
 
 def _tried(plans: tuple[PartialPlan, ...], capacity: int) -> list[PartialPlan]:
-    """Plans in strips from the first within the capacity on, in the sequence of their peaks."""
-    found = sorted((plan for plan in plans if plan.segments), key=lambda plan: (-plan.price.peak_bytes, plan.cost))
+    """Plans in strips that fit with what TFLite Micro keeps for their operators, the fewest operators first; else the
+    one that takes least of both."""
     least = min((plan.price.persistent_bytes for plan in plans), default=0)
-    within = [plan for plan in found if plan.price.peak_bytes + plan.price.persistent_bytes - least <= capacity]
+
+    def taken(plan: PartialPlan) -> int:
+        return plan.price.peak_bytes + plan.price.persistent_bytes - least
+
+    found = sorted((plan for plan in plans if plan.segments), key=lambda plan: (plan.price.extra_operators, plan.cost))
+    within = [plan for plan in found if taken(plan) <= capacity]
     if not within:
-        return found[-1:]
+        return sorted(found, key=taken)[:1]
     step = max(1, (len(within) - 1) // (_TRIED - 1))
     return within[::step][:_TRIED]

@@ -83,6 +83,7 @@ def _verdict(fit: MemoriesFit) -> Verdict:
         if evidence.proven
         else bound_text(f"{format_bytes(evidence.bound)}", gap_of(int(evidence.value), int(evidence.bound)))
     )
+    how += f" for {'this network in strips' if fit.original_operators else 'every order'}"
     lines = [f"By the prices given a run costs {fit.cost:,.6g} ({how})." if fit.cost is not None else f"This is {how}."]
     before = _file_order(fit)
     if before is not None and before.moved_bytes + before.direct_bytes > fit.slow_traffic_bytes:
@@ -181,6 +182,9 @@ def _facts(fit: MemoriesFit) -> list[str]:
             f"run in TFLite Micro on this host at a distance of {fit.ran_at:,} B, as {apart} B between the memories "
             "are too many here: all else is the same"
         )
+    if fit.original_operators:
+        counts = f"{fit.original_operators:,} → {len(fit.graph.ops):,} operators"
+        lines.append(f"segments are computed in strips of rows, which are copied into fast memory one by one: {counts}")
     before, after = fit.disk_bytes
     lines.append(f"the file has {format_bytes(before)} → {format_bytes(after)} B on disk")
     if fit.plan.evidence.stopped_by:
@@ -229,6 +233,7 @@ def _data(fit: MemoriesFit) -> dict[str, Any]:
         **named(memories, "distance", "scratch_bytes", "persistent_bytes"),
         **named(evidence, "value", "bound", "proven", "method"),
         "cost": fit.cost,
+        "in_strips": fit.original_operators > 0,
         "tail_bytes": fit.tail_bytes,
         "ran_at": fit.ran_at,
         "copies": [one._asdict() for one in fit.spans],

@@ -56,7 +56,8 @@ class MemoriesFit:
     persistent part of the written file, measured on this host. `kernels`: the library whose scratch has room;
     `stated_kernels`: whether the user named it. `outputs`: the comparison with the original, run over both memories
     with what lies between. `ran_at`: the distance at which that was run, where the file's own is too long for a run
-    here. `cost`: by the prices given; None without."""
+    here. `cost`: by the prices given; None without. `original_operators`: of the original, where segments of the file
+    are computed in strips; else 0."""
 
     model: str
     graph: Graph
@@ -73,7 +74,7 @@ class MemoriesFit:
     ran_at: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     cost: float | None = None
-    rewritten: str = ""
+    original_operators: int = 0
     notes: tuple[str, ...] = ()
     disk_bytes: tuple[int, int] = (0, 0)
     time_limit_s: float = math.inf
