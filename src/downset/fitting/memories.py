@@ -10,7 +10,7 @@ from pathlib import Path
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.job import FilePath, Listener
 from downset.fitting.memories_options import MemoriesOptions, check_memories_options, memories_call
-from downset.fitting.memories_result import other_plans, result_of
+from downset.fitting.memories_result import Made, other_plans, result_of
 from downset.fitting.memories_strips import networks_in_strips
 from downset.formats.firmware import planning_bytes
 from downset.formats.reading import check_readable, load
@@ -130,18 +130,6 @@ class _Job:
     scratch_bytes: int
     folder: Path
     listener: Listener
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A file with moves, its network and its plan. `tail_bytes`: its persistent part, measured."""
-
-    path: Path
-    graph: Graph
-    plan: MemoriesPlan
-    program: Program
-    memories: TwoMemories
-    tail_bytes: int
 
 
 def _readable(path: Path) -> Graph:

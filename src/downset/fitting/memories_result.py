@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from downset.errors import DownsetError
 from downset.fitting.memories_options import MemoriesOptions
@@ -13,20 +13,30 @@ from downset.memories.plan import plan_memories
 from downset.memories.program import Program
 from downset.memory.traffic import off_chip_traffic
 from downset.results.comparisons import Comparison
+from downset.results.memories import MemoriesPlan
 from downset.results.memories_fit import CopySpan, MemoriesFit, MovedCopy, OtherPlan
 from downset.results.two_memories import TwoMemories
 from downset.runtimes.versions import versions_of_target
 
-if TYPE_CHECKING:
-    from downset.fitting.memories import Made
-
-__all__ = ["other_plans", "result_of"]
+__all__ = ["Made", "other_plans", "result_of"]
 
 BLOCK_BYTES = 1024
 """The size of a cache block in the simulation of off-chip traffic, in bytes."""
 _OTHERS = ("file_order", "least_peak", "belady")
 _OTHERS_S = 0.1
 """The share of the time limit that each other plan may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A file with moves, its network and its plan. `tail_bytes`: its persistent part, measured."""
+
+    path: Path
+    graph: Graph
+    plan: MemoriesPlan
+    program: Program
+    memories: TwoMemories
+    tail_bytes: int
 
 
 def other_plans(options: MemoriesOptions, graph: Graph, memories: TwoMemories) -> tuple[OtherPlan, ...]:

@@ -161,7 +161,7 @@ def _moves(fit: MemoriesFit) -> list[Part]:
     columns = (
         Column("move", lambda one: shortened(printable(one.name), _NAMED), left=True, key="tensor"),
         Column("step", "step", key="step"),
-        Column("to", lambda one: "fast" if one.into_fast else "slow", key="to"),
+        Column("memory", lambda one: "fast" if one.into_fast else "slow", key="to"),
         Column("bytes", "nbytes", format_bytes, key="bytes"),
     )
     rest = "more moves: the page and JSON have them all"
