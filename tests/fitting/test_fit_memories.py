@@ -15,7 +15,7 @@ import downset as ds
 from downset.commands.fit import fit as command
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.fitting import memories as fitting
-from downset.fitting.memories_options import MemoriesOptions
+from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.formats.firmware_memories import memories_firmware, note_bytes
 from downset.formats.reading import load
 from downset.formats.tflite.read import two_memories
@@ -64,12 +64,12 @@ def room(path, tensors):
 def test_the_options_are_the_keywords_with_their_defaults():
     keywords = {name: one.default for name, one in inspect.signature(fitting.fit_memories).parameters.items()}
     empty = {inspect.Parameter.empty: MISSING}
-    assert {one.name: one.default for one in fields(MemoriesOptions)} == {
+    assert {one.name: one.default for one in fields(TwoMemoriesOptions)} == {
         name: empty.get(default, default) for name, default in keywords.items()
     }
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(MemoriesOptions) if one.name != "model"])
+@pytest.mark.parametrize("name", [one.name for one in fields(TwoMemoriesOptions) if one.name != "model"])
 def test_a_keyword_and_its_option_arrive(name, tmp_path, monkeypatch):
     arrived = []
 
@@ -83,14 +83,14 @@ def test_a_keyword_and_its_option_arrive(name, tmp_path, monkeypatch):
     given = {"fast_bytes": 4096, "slow_bytes": 8192} | {name: value}
     with pytest.raises(SystemExit):
         fitting.fit_memories("m.tflite", **given)
-    assert arrived == [MemoriesOptions("m.tflite", **given)]
+    assert arrived == [TwoMemoriesOptions("m.tflite", **given)]
     if option is not None:
         Path("m.tflite").touch()
         typed = {"--fast": "4KB", "--slow": "8KB"} | {option: text}
         found = CliRunner().invoke(command, ["m.tflite", *(word for pair in typed.items() for word in pair)])
         assert found.exit_code == 0, found.output
         limited = {"time_limit_s": float("inf")} if name == "work_limit" else {}
-        assert arrived[1:] == [MemoriesOptions("m.tflite", **given | limited)]
+        assert arrived[1:] == [TwoMemoriesOptions("m.tflite", **given | limited)]
 
 
 @pytest.mark.parametrize("distance", [None, 1 << 22, -(1 << 23), 1 << 29, 0x60000000])
@@ -234,7 +234,7 @@ def test_the_least_that_would_do_does(tmp_path):
     """MEAN reads a tensor many times by a kernel of unknown loops: its operands have to lie in fast memory."""
     path = softmaxed(tmp_path / "m.tflite")
     taken = tflm.measure(path, steps=1).tail_bytes
-    with pytest.raises(InfeasibleError, match="would do") as said:
+    with pytest.raises(InfeasibleError, match="is enough") as said:
         ds.fit_memories(path, fast_bytes=taken + 2048, slow_bytes=1 << 20)
     least = said.value.figures["least_bytes"]
     assert ds.fit_memories(path, fast_bytes=least + 512, slow_bytes=1 << 20).outputs.proven

@@ -45,7 +45,7 @@ def fit_in_memories(firmware_files: tuple[Path | None, Path | None]) -> None:
     """Run `fit` of the current context with two memories. `firmware_files`: the header and the source, as paths."""
     from downset.fitting.job import Listener
     from downset.fitting.memories import fit_to_memories
-    from downset.fitting.memories_options import MemoriesOptions
+    from downset.fitting.memories_options import TwoMemoriesOptions
     from downset.reports.json_form import json_of
     from downset.reports.memories_document import memories_document
     from downset.reports.terminal import print_document
@@ -54,7 +54,7 @@ def fit_in_memories(firmware_files: tuple[Path | None, Path | None]) -> None:
     given = context.params
     _check(context)
     talk = console(stderr=True, quiet=given["quiet"])
-    options = MemoriesOptions(
+    options = TwoMemoriesOptions(
         given["model"],
         given["fast"],
         given["slow"],

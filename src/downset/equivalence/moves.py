@@ -61,8 +61,8 @@ def _copies(network: FileNetwork, node: FileNode) -> bool:
     """Whether the result is the value that the node reads, with the same shape, type and quantization."""
     if node.kind != "RESHAPE" or len(node.inputs) != 1 or len(node.outputs) != 1 or node.effects:
         return False
-    read, made = (network.values[value] for value in (*node.inputs, *node.outputs))
-    if read.keeps or made.keeps or read.form != made.form or read.shape is None:
+    read, result = (network.values[value] for value in (*node.inputs, *node.outputs))
+    if read.keeps or result.keeps or read.form != result.form or read.shape is None:
         return False
     stated: Any = node.settings.get("newShape")
     shape = np.asarray(read.shape, np.int32)
@@ -111,8 +111,8 @@ def moves_fault(network: FileNetwork, offline: Offline | None) -> str | None:
     if abs(memories.distance) < least:
         return f"its memories overlap: they are {abs(memories.distance)} bytes apart, and the lower one has {least}"
     main = network.bodies[0]
-    made = [value for node in main.nodes for value in network.nodes[node].outputs if value != ABSENT]
-    for value in (*main.inputs, *made):
+    results = [value for node in main.nodes for value in network.nodes[node].outputs if value != ABSENT]
+    for value in (*main.inputs, *results):
         offset, nbytes = offline.offsets[value], offline.nbytes[value]
         label = network.values[value].label
         if not nbytes or network.values[value].content is not None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.job import FilePath, Listener
-from downset.fitting.memories_options import MemoriesOptions, check_memories_options, memories_call
-from downset.fitting.memories_result import Made, other_plans, result_of
+from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
+from downset.fitting.memories_result import MovedFile, other_plans, result_of
 from downset.fitting.memories_strips import networks_in_strips
 from downset.formats.firmware import planning_bytes
 from downset.formats.reading import check_readable, load
@@ -19,7 +19,7 @@ from downset.formats.tflite.write import export_in_memories
 from downset.graph.core import Graph
 from downset.memories.of_graph import Prices
 from downset.memories.plan import plan_memories
-from downset.memories.program import Program, program_of
+from downset.memories.program import MovedProgram, program_of
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryModel, memory_model
 from downset.memory.records import align_up
@@ -44,7 +44,7 @@ __all__ = ["fit_memories", "fit_to_memories"]
 _BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
 _BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
 _ROUNDS = 4
-"""Plans for a larger persistent part that are made at most: each move takes a node and a tensor of it."""
+"""Plans for a larger persistent part that are moved at most: each move takes a node and a tensor of it."""
 _STRIPS_SHARE = 0.3
 """The share of the time limit for the search for segments in strips."""
 _RUN_DISTANCE = 1 << 26
@@ -81,7 +81,7 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     is; UnsupportedError for files with variables, states, bodies or moves, and where TFLite Micro does not run the
     file; other DownsetErrors for bad input. No output is written then.
     """
-    options = MemoriesOptions(
+    options = TwoMemoriesOptions(
         model,
         fast_bytes,
         slow_bytes,
@@ -97,7 +97,7 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     return fit_to_memories(options, Listener())
 
 
-def fit_to_memories(options: MemoriesOptions, listener: Listener) -> MemoriesFit:
+def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> MemoriesFit:
     """`fit_memories`, with its keywords as one value."""
     check_memories_options(options)
     path = Path(options.model)
@@ -106,26 +106,26 @@ def fit_to_memories(options: MemoriesOptions, listener: Listener) -> MemoriesFit
     graph = _readable(path)
     read_feeds(graph, options.inputs)  # a mistake is told before the searches
     with limits(operators=len(graph.ops)), tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        job = _Job(options, graph, _scratch(graph, options.kernels), Path(folder), listener)
+        job = _MemoriesJob(options, graph, _scratch(graph, options.kernels), Path(folder), listener)
         listener.progress("running the original in TFLite Micro")
         tail_bytes = tflm.measure(path, seed=options.seed, steps=1).tail_bytes
         with listener.searching():
-            made = _made(job, tail_bytes)
+            moved = _made(job, tail_bytes)
         listener.progress("comparing it with the original")
-        outputs, ran_at = _compared(job, made)
-        others = other_plans(job.options, graph, made.memories)
+        outputs, ran_at = _compared(job, moved)
+        others = other_plans(job.options, graph, moved.memories)
         check_state(path, state)
         if options.output is not None:
-            copy_whole(made.path, Path(options.output))
-        result = result_of(options, made, outputs, others, original=graph, ran_at=ran_at)
+            copy_whole(moved.path, Path(options.output))
+        result = result_of(options, moved, outputs, others, original=graph, ran_at=ran_at)
     return replace(result, command=memories_call(options))
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _MemoriesJob:
     """`scratch_bytes`: the most that the kernels of one operator ask for."""
 
-    options: MemoriesOptions
+    options: TwoMemoriesOptions
     graph: Graph
     scratch_bytes: int
     folder: Path
@@ -164,26 +164,26 @@ def _scratch(graph: Graph, kernels: str | None) -> int:
     return max(scratch.values(), default=0)
 
 
-def _made(job: _Job, tail_bytes: int) -> Made:
+def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
     """The file of least cost: of the network as it is, and of the network in strips. `tail_bytes`: the persistent part
     of the original."""
-    best: Made | None = None
+    best: MovedFile | None = None
     errors: list[DownsetError] = []
     for number, (graph, model) in enumerate(_networks(job, tail_bytes)):
         kept = tail_bytes + max(0, tflm_kept(graph) - tflm_kept(job.graph))
         try:
-            made = _of_network(job, graph, model, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
+            moved = _of_network(job, graph, model, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
         except (InfeasibleError, UnsupportedError, LimitReached) as error:
             errors.append(error)
             continue
-        if best is None or made.plan.evidence.value < best.plan.evidence.value:
-            best = made
+        if best is None or moved.plan.evidence.value < best.plan.evidence.value:
+            best = moved
     if best is None:
         raise errors[0]
     return best
 
 
-def _networks(job: _Job, tail_bytes: int) -> Iterator[tuple[Graph, MemoryModel]]:
+def _networks(job: _MemoriesJob, tail_bytes: int) -> Iterator[tuple[Graph, MemoryModel]]:
     """Yields the networks that are planned, each with the memory model of its plan: as it is, and in strips where all
     of it does not fit fast memory."""
     yield job.graph, memory_model("tflm")
@@ -196,7 +196,7 @@ def _networks(job: _Job, tail_bytes: int) -> Iterator[tuple[Graph, MemoryModel]]
         yield graph, TFLM_WITHOUT_OFFSETS
 
 
-def _of_network(job: _Job, graph: Graph, model: MemoryModel, persistent: int, path: Path) -> Made:
+def _of_network(job: _MemoriesJob, graph: Graph, model: MemoryModel, persistent: int, path: Path) -> MovedFile:
     """The file of the best plan of a network, with the room that its own persistent part takes."""
     tail_bytes = persistent
     for _ in range(_ROUNDS):
@@ -207,7 +207,7 @@ def _of_network(job: _Job, graph: Graph, model: MemoryModel, persistent: int, pa
         export_in_memories(path, graph, program, memories)
         tail_bytes = tflm.measure(_runnable(path, graph, program, memories)[0], steps=1).tail_bytes
         if tail_bytes <= persistent:
-            return Made(path, graph, plan, program, memories, tail_bytes)
+            return MovedFile(path, graph, plan, program, memories, tail_bytes)
         persistent = align_up(tail_bytes + (tail_bytes - persistent) // 4, ALIGNMENT)
     raise LimitReached(
         f"TFLite Micro's persistent part grew with the moves of every plan, last to {format_bytes(tail_bytes)} B; give "
@@ -216,7 +216,7 @@ def _of_network(job: _Job, graph: Graph, model: MemoryModel, persistent: int, pa
     )
 
 
-def _memories(job: _Job, persistent: int) -> TwoMemories:
+def _memories(job: _MemoriesJob, persistent: int) -> TwoMemories:
     options = job.options
     memories = TwoMemories(
         options.fast_bytes // ALIGNMENT * ALIGNMENT,
@@ -249,7 +249,7 @@ def _memories(job: _Job, persistent: int) -> TwoMemories:
     return memories
 
 
-def _plan(job: _Job, graph: Graph, memories: TwoMemories, model: MemoryModel) -> MemoriesPlan:
+def _plan(job: _MemoriesJob, graph: Graph, memories: TwoMemories, model: MemoryModel) -> MemoriesPlan:
     options = job.options
     try:
         return plan_memories(
@@ -272,13 +272,13 @@ def _plan(job: _Job, graph: Graph, memories: TwoMemories, model: MemoryModel) ->
                 error.message,
                 f"; with {format_bytes(taken)} B for TFLite Micro's persistent part and scratch, ",
                 Setting("fast_bytes", least + taken),
-                " would do",
+                " is enough",
             ),
             figures={"limit_bytes": options.fast_bytes, "least_bytes": least + taken},
         ) from None
 
 
-def _runnable(path: Path, graph: Graph, program: Program, memories: TwoMemories) -> tuple[Path, int | None]:
+def _runnable(path: Path, graph: Graph, program: MovedProgram, memories: TwoMemories) -> tuple[Path, int | None]:
     """(the file, or the same at a shorter distance where its own is too long for a run here; that distance)."""
     if memories.span_bytes <= tflm.LARGEST_SPAN:
         return path, None
@@ -291,15 +291,15 @@ def _runnable(path: Path, graph: Graph, program: Program, memories: TwoMemories)
     return twin, shorter
 
 
-def _compared(job: _Job, made: Made) -> tuple[Comparison, int | None]:
+def _compared(job: _MemoriesJob, moved: MovedFile) -> tuple[Comparison, int | None]:
     """The proof of the file and a run of both; and the distance of that run, where it was not the file's. Raises
     InvalidPlan where the two differ."""
     original = Path(job.options.model)
-    proof = prove_same(original, made.path)
-    twin, ran_at = _runnable(made.path, made.graph, made.program, made.memories)
+    proof = prove_same(original, moved.path)
+    twin, ran_at = _runnable(moved.path, moved.graph, moved.program, moved.memories)
     source = FeedSource(None, job.options.seed, job.options.inputs)
     comparison = compare_outputs(original, twin, runtime="tflm", source=source, proof=proof)
-    if not comparison.agrees() or (made.graph is job.graph and not comparison.equal):
+    if not comparison.agrees() or (moved.graph is job.graph and not comparison.equal):
         raise InvalidPlan(
             f"{original}: in TFLite Micro the file with moves differs by up to {comparison.max_abs_error or 0:g} of "
             f"{comparison.largest:g}; nothing written"

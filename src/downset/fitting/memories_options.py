@@ -16,7 +16,7 @@ from downset.process.whole_files import check_output
 from downset.results.two_memories import ALIGNMENT
 from downset.text import check_path, format_bytes
 
-__all__ = ["LARGEST_OFFSET", "MemoriesOptions", "check_memories_options", "memories_call"]
+__all__ = ["LARGEST_OFFSET", "TwoMemoriesOptions", "check_memories_options", "memories_call"]
 
 LARGEST_OFFSET = (1 << 31) - 1
 """Offsets in a `.tflite` file are whole numbers of 32 bits."""
@@ -24,7 +24,7 @@ _PRICES = ("load", "store", "read", "write")
 
 
 @dataclass(frozen=True, slots=True)
-class MemoriesOptions:
+class TwoMemoriesOptions:
     """The options of `fit_memories`, which explains them, under the names of its keywords."""
 
     model: FilePath
@@ -46,7 +46,7 @@ class MemoriesOptions:
         return -(-self.fast_bytes // ALIGNMENT) * ALIGNMENT if stated is None else stated
 
 
-def check_memories_options(options: MemoriesOptions) -> None:
+def check_memories_options(options: TwoMemoriesOptions) -> None:
     """Raise UsageError where an option has no meaning, alone or with the others."""
     check_path(options.model, "model")
     path = Path(options.model)
@@ -71,7 +71,7 @@ def check_memories_options(options: MemoriesOptions) -> None:
     _check_prices(options.prices)
 
 
-def _check_distance(options: MemoriesOptions) -> None:
+def _check_distance(options: TwoMemoriesOptions) -> None:
     distance = options.distance
     lower, name = (options.fast_bytes, "fast") if distance > 0 else (options.slow_bytes, "slow")
     stated = Setting("distance_bytes", distance)
@@ -100,9 +100,9 @@ def _check_prices(prices: Mapping[str, float] | None) -> None:
             raise UsageError(f"the price of a {name} is {price:g}: give a number above 0")
 
 
-def memories_call(options: MemoriesOptions) -> Call:
+def memories_call(options: TwoMemoriesOptions) -> Call:
     """The call of `fit_memories` with these options: those that are not the defaults."""
-    defaults = MemoriesOptions(options.model, options.fast_bytes, options.slow_bytes)
+    defaults = TwoMemoriesOptions(options.model, options.fast_bytes, options.slow_bytes)
     settings = []
     for one in fields(options)[1:]:
         value = getattr(options, one.name)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from downset.errors import DownsetError
-from downset.fitting.memories_options import MemoriesOptions
+from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.graph.core import ABSENT, Graph
 from downset.memories.plan import plan_memories
-from downset.memories.program import Program
+from downset.memories.program import MovedProgram
 from downset.memory.traffic import off_chip_traffic
 from downset.results.comparisons import Comparison
 from downset.results.memories import MemoriesPlan
@@ -18,7 +18,7 @@ from downset.results.memories_fit import CopySpan, MemoriesFit, MovedCopy, Other
 from downset.results.two_memories import TwoMemories
 from downset.runtimes.versions import versions_of_target
 
-__all__ = ["Made", "other_plans", "result_of"]
+__all__ = ["MovedFile", "other_plans", "result_of"]
 
 BLOCK_BYTES = 1024
 """The size of a cache block in the simulation of off-chip traffic, in bytes."""
@@ -28,20 +28,20 @@ _OTHERS_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MovedFile:
     """A file with moves, its network and its plan. `tail_bytes`: its persistent part, measured."""
 
     path: Path
     graph: Graph
     plan: MemoriesPlan
-    program: Program
+    program: MovedProgram
     memories: TwoMemories
     tail_bytes: int
 
 
-def other_plans(options: MemoriesOptions, graph: Graph, memories: TwoMemories) -> tuple[OtherPlan, ...]:
-    """What the same memories cost otherwise: by other methods, and simulated as a cache of blocks in the file's
-    order. A method that has no plan is left out."""
+def other_plans(options: TwoMemoriesOptions, graph: Graph, memories: TwoMemories) -> tuple[OtherPlan, ...]:
+    """The bytes of other ways to use the same memories: by other methods, and simulated as a cache of blocks in the
+    file's order. A method that has no plan is left out."""
     rows = []
     for method in _OTHERS:
         try:
@@ -67,8 +67,8 @@ def other_plans(options: MemoriesOptions, graph: Graph, memories: TwoMemories) -
 
 
 def result_of(
-    options: MemoriesOptions,
-    made: Made,
+    options: TwoMemoriesOptions,
+    moved: MovedFile,
     outputs: Comparison,
     others: Sequence[OtherPlan],
     *,
@@ -83,23 +83,23 @@ def result_of(
         )
     return MemoriesFit(
         model=str(options.model),
-        graph=made.graph,
-        plan=made.plan,
-        memories=made.memories,
-        spans=spans_of(made.graph, made.program),
-        moves=moves_of(made.graph, made.program),
+        graph=moved.graph,
+        plan=moved.plan,
+        memories=moved.memories,
+        spans=spans_of(moved.graph, moved.program),
+        moves=moves_of(moved.graph, moved.program),
         others=tuple(others),
         outputs=outputs,
-        tail_bytes=made.tail_bytes,
-        kernels=made.memories.kernels,
+        tail_bytes=moved.tail_bytes,
+        kernels=moved.memories.kernels,
         stated_kernels=options.kernels is not None,
         output_path=None if options.output is None else str(options.output),
         ran_at=ran_at,
         prices=dict(options.prices or {}),
-        cost=float(made.plan.evidence.value) if options.prices else None,
-        original_operators=0 if made.graph is original else len(original.ops),
+        cost=float(moved.plan.evidence.value) if options.prices else None,
+        original_operators=0 if moved.graph is original else len(original.ops),
         notes=tuple(notes),
-        disk_bytes=(Path(options.model).stat().st_size, made.path.stat().st_size),
+        disk_bytes=(Path(options.model).stat().st_size, moved.path.stat().st_size),
         time_limit_s=options.time_limit_s,
         work_limit=options.work_limit,
         seed=options.seed,
@@ -107,7 +107,7 @@ def result_of(
     )
 
 
-def spans_of(graph: Graph, program: Program) -> tuple[CopySpan, ...]:
+def spans_of(graph: Graph, program: MovedProgram) -> tuple[CopySpan, ...]:
     """The copies with the steps of the file in which each is needed."""
     first: dict[int, int] = {number: 0 for number in program.inputs if number != ABSENT}
     last: dict[int, int] = dict(first)
@@ -132,7 +132,7 @@ def spans_of(graph: Graph, program: Program) -> tuple[CopySpan, ...]:
     )
 
 
-def moves_of(graph: Graph, program: Program) -> tuple[MovedCopy, ...]:
+def moves_of(graph: Graph, program: MovedProgram) -> tuple[MovedCopy, ...]:
     moves = []
     for step, one in enumerate(program.steps):
         if one.moved is not None:

@@ -50,9 +50,11 @@ def _tried(plans: tuple[PartialPlan, ...], capacity: int) -> list[PartialPlan]:
     def taken(plan: PartialPlan) -> int:
         return plan.price.peak_bytes + plan.price.persistent_bytes - least
 
-    found = sorted((plan for plan in plans if plan.segments), key=lambda plan: (plan.price.extra_operators, plan.cost))
-    within = [plan for plan in found if taken(plan) <= capacity]
+    by_operators = sorted(
+        (plan for plan in plans if plan.segments), key=lambda plan: (plan.price.extra_operators, plan.cost)
+    )
+    within = [plan for plan in by_operators if taken(plan) <= capacity]
     if not within:
-        return sorted(found, key=taken)[:1]
+        return sorted(by_operators, key=taken)[:1]
     step = max(1, (len(within) - 1) // (_TRIED - 1))
     return within[::step][:_TRIED]

@@ -17,7 +17,7 @@ from downset.errors import UnsupportedError
 from downset.graph.core import Graph, Op, Tensor
 from downset.integrations.executorch_order import Dialect, SpecStorage, Units, is_alloc
 from downset.memories.plan import plan_memories
-from downset.memories.program import Program, program_of
+from downset.memories.program import MovedProgram, program_of
 from downset.memory.models import MEMORY_MODELS
 from downset.memory.records import align_up
 from downset.results.memories import MemoriesPlan
@@ -41,7 +41,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoriesReport:
-    """What a graph moves and accesses in slow memory in a run, and its plan."""
+    """The moves of a graph, its bytes to and from slow memory in a run, and its plan."""
 
     moves: int
     moved_bytes: int
@@ -81,9 +81,9 @@ class Moved:
 def with_moves(graph_module: Any, dialect: Dialect, settings: MemorySettings) -> Moved:
     """Put the moves of a plan into the graph, and its nodes into the order of the plan. Raises InfeasibleError where
     the memories hold no plan, and UnsupportedError for a graph whose tensors no move copies."""
-    moving = _Moving(graph_module.graph, dialect)
+    cloned = _ClonedGraph(graph_module.graph, dialect)
     plan = plan_memories(
-        moving.network,
+        cloned.network,
         fast=settings.fast_bytes,
         slow=settings.slow_bytes,
         memory=replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment),
@@ -92,13 +92,13 @@ def with_moves(graph_module: Any, dialect: Dialect, settings: MemorySettings) ->
         time_limit_s=settings.time_limit_s,
     )
     memory = replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment)
-    moved = moving.write(plan, program_of(moving.network, plan, memory))
+    moved = cloned.write(plan, program_of(cloned.network, plan, memory))
     graph_module.graph.lint()
     graph_module.recompile()
     return moved
 
 
-class _Moving:
+class _ClonedGraph:
     """A graph while moves are put into it. Storage i of its units is tensor i of `network`."""
 
     def __init__(self, graph: Any, dialect: Dialect) -> None:
@@ -114,14 +114,14 @@ class _Moving:
         predecessors = self._units.problem().predecessors
         for unit, members in enumerate(self._units.members):
             touched = [self._number[id(one)] for one in self._units.touching(unit) if id(one) in self._number]
-            made = [number for number in touched if self._storages[number].made_by == unit]
-            read = tuple(number for number in touched if number not in made)
-            ops.append(Op(members[-1].name, "opaque", read, tuple(made), {}, tuple(predecessors[unit])))
+            results = [number for number in touched if self._storages[number].made_by == unit]
+            read = tuple(number for number in touched if number not in results)
+            ops.append(Op(members[-1].name, "opaque", read, tuple(results), {}, tuple(predecessors[unit])))
         inputs = tuple(number for number, one in enumerate(self._storages) if one.is_input)
         outputs = tuple(number for number, one in enumerate(self._storages) if one.kept and not one.is_input)
         return Graph("executorch", tensors, tuple(ops), inputs, outputs).check()
 
-    def write(self, plan: MemoriesPlan, program: Program) -> Moved:
+    def write(self, plan: MemoriesPlan, program: MovedProgram) -> Moved:
         report = MemoriesReport(program.moves, plan.moved_bytes, plan.direct_bytes, plan)
         moved = Moved(report, nbytes=[0, plan.fast_bytes, plan.slow_bytes])
         holds: dict[int, Any] = {}
@@ -144,7 +144,7 @@ class _Moving:
         """The spec whose bytes the storage is: that of the node that made it."""
         return self._units.root_spec(self._storages[tensor])
 
-    def _clone(self, program: Program, ends: tuple[int, int], holds: dict[int, Any]) -> Iterator[Any]:
+    def _clone(self, program: MovedProgram, ends: tuple[int, int], holds: dict[int, Any]) -> Iterator[Any]:
         """The nodes of a move: an allocation, and the call that copies into it."""
         import torch
         from executorch.exir import memory
@@ -215,7 +215,7 @@ class _Moving:
         return view, [view]
 
     def _finish(
-        self, program: Program, holds: dict[int, Any], replaced: dict[tuple[Any, int], Any], sequence: list[Any]
+        self, program: MovedProgram, holds: dict[int, Any], replaced: dict[tuple[Any, int], Any], sequence: list[Any]
     ) -> None:
         """Let the output read the last copies, drop views that nothing reads, and put the nodes into their sequence."""
         output = self._output()

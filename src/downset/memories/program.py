@@ -12,7 +12,7 @@ from downset.memory.records import align_up
 from downset.memory.storages import StorageMap, map_storages
 from downset.results.memories import MemoriesPlan, Move, Residence
 
-__all__ = ["Copy", "Program", "Step", "program_of"]
+__all__ = ["Copy", "MovedProgram", "MovedStep", "program_of"]
 
 _ALIGNMENT = 16
 
@@ -27,7 +27,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MovedStep:
     """An operator with the copies of the tensors that it reads and writes (`copies`, by tensor), or, where `operator`
     is None, the move of one copy to another (`moved`: source, target)."""
 
@@ -37,12 +37,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class MovedProgram:
     """The steps in their order. `inputs` and `outputs`: the copies in which the caller puts the network's inputs and
     finds its outputs. `first`: by tensor, the copy that is made first."""
 
     copies: tuple[Copy, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[MovedStep, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     first: Mapping[int, int]
@@ -52,7 +52,7 @@ class Program:
         return sum(step.moved is not None for step in self.steps)
 
 
-def program_of(graph: Graph, plan: MemoriesPlan, memory: str | MemoryModel = "tflm") -> Program:
+def program_of(graph: Graph, plan: MemoriesPlan, memory: str | MemoryModel = "tflm") -> MovedProgram:
     """The program of a plan that has offsets. `memory`: the model under which it was planned.
 
     Raises InvalidPlan where the plan states no copy of an operand, and UnsupportedError where it moves a storage in
@@ -71,7 +71,7 @@ class _Making:
         self._held: dict[tuple[int, bool], int] = {}
         """By (tensor, whether in fast memory): the newest copy."""
         self._first: dict[int, int] = {}
-        self._steps: list[Step] = []
+        self._steps: list[MovedStep] = []
         self._moved_at: dict[int, list[Move]] = {}
         for move in plan.moves:
             self._moved_at.setdefault(move.position, []).append(move)
@@ -84,7 +84,7 @@ class _Making:
             if storage >= 0:
                 self._tensors_of.setdefault(storage, []).append(tensor)
 
-    def program(self) -> Program:
+    def program(self) -> MovedProgram:
         graph, order = self._graph, self._plan.order
         if sorted(order) != list(range(len(graph.ops))):
             raise InvalidPlan(f"the plan's order does not run each of the {len(graph.ops)} operators once")
@@ -95,10 +95,10 @@ class _Making:
         self._place_unread()
         for position, operator in enumerate(order):
             self._move(position)
-            self._steps.append(Step(operator, self._operands(operator, position)))
+            self._steps.append(MovedStep(operator, self._operands(operator, position)))
         self._move(len(order))
         ends = [self._first.get(tensor, ABSENT) for tensor in graph.inputs]
-        return Program(
+        return MovedProgram(
             tuple(self._copies),
             tuple(self._steps),
             tuple(ends),
@@ -153,7 +153,7 @@ class _Making:
             if source is None:
                 raise InvalidPlan(f"the plan moves {self._graph.tensors[tensor].name!r} from where it does not lie")
             target = self._make(tensor, position, fast=move.into_fast)
-            self._steps.append(Step(None, {}, (source, target)))
+            self._steps.append(MovedStep(None, {}, (source, target)))
 
     def _operands(self, operator: int, position: int) -> dict[int, int]:
         op = self._graph.ops[operator]

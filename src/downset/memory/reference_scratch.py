@@ -89,10 +89,10 @@ def _svdf(op: Op, tensors: list[Tensor]) -> _Request:
 
 def _transposed(op: Op, tensors: list[Tensor]) -> _Request:
     del op
-    dtype, made = tensors[2].dtype if len(tensors) > 3 else tensors[-1].dtype, tensors[-1]
+    dtype, result = tensors[2].dtype if len(tensors) > 3 else tensors[-1].dtype, tensors[-1]
     if dtype == "float32":
         return ()
-    return (8 * _elements(made), 8 * made.shape[-1]) if dtype == "int16" else (4 * _elements(made),)
+    return (8 * _elements(result), 8 * result.shape[-1]) if dtype == "int16" else (4 * _elements(result),)
 
 
 _FORMULAS: Mapping[str, Callable[[Op, list[Tensor]], _Request]] = {

@@ -18,7 +18,7 @@ from downset.formats.tflite.stored_states import STATES_KEY, packed_states, stat
 from downset.formats.tflite.write_moves import write_moves
 from downset.formats.tflite.write_states import write_states
 from downset.graph.core import Graph
-from downset.memories.program import Program
+from downset.memories.program import MovedProgram
 from downset.process.whole_files import write_whole
 from downset.results.streams import STREAM_KEY, StreamRecord, read_stream_record
 from downset.results.two_memories import MEMORIES_KEY, TwoMemories
@@ -57,7 +57,9 @@ def export_tflite(
     write_whole(path, file.packed(), source=Path(graph.source.path))
 
 
-def export_in_memories(path: str | os.PathLike[str], graph: Graph, program: Program, memories: TwoMemories) -> None:
+def export_in_memories(
+    path: str | os.PathLike[str], graph: Graph, program: MovedProgram, memories: TwoMemories
+) -> None:
     """Write the file the graph was loaded from with the operators and the moves of a program for two memories.
 
     The offsets of both memories stand in one table, and `memories` in the metadata `downset.memories`. Raises

@@ -16,7 +16,7 @@ from downset.errors import InfeasibleError, UnsupportedError
 from downset.formats.tflite.flatbuffer import Flatbuffer
 from downset.formats.tflite.write_rewritten import operator_code
 from downset.graph.core import ABSENT, Graph
-from downset.memories.program import Copy, Program
+from downset.memories.program import Copy, MovedProgram
 from downset.results.two_memories import TwoMemories
 
 __all__ = ["offset_in", "write_moves"]
@@ -28,7 +28,7 @@ def offset_in(memories: TwoMemories, one: Copy) -> int:
 
 
 def write_moves(
-    file: Flatbuffer, graph: Graph, program: Program, place: Mapping[int, int], memories: TwoMemories
+    file: Flatbuffer, graph: Graph, program: MovedProgram, place: Mapping[int, int], memories: TwoMemories
 ) -> dict[int, int]:
     """Let the file, whose operators are written in the order of the program, have its moves. Returns offsets by index
     of the file's tensors.
