@@ -435,8 +435,8 @@ def training() -> str:
 
 
 def memories() -> str:
-    """A chain whose first result is read again at its end, in fast memory that does not hold it beside the widest
-    operator: it is stored, and loaded for the last operator. The plan is written by hand."""
+    """A chain whose first result is read again at its end, in fast memory that has no room for it while the widest
+    operator runs: it is stored, and loaded for the last operator. The plan is written by hand."""
     spans = (
         CopySpan("image", True, 512, 256, 0, 1),
         CopySpan("wide", True, 0, 512, 0, 3),

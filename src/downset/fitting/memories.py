@@ -44,7 +44,7 @@ __all__ = ["fit_memories", "fit_to_memories"]
 _BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
 _BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
 _ROUNDS = 4
-"""Plans for a larger persistent part that are moved at most: each move takes a node and a tensor of it."""
+"""Plans for a larger persistent part that are tried at most: each move takes a node and a tensor of it."""
 _STRIPS_SHARE = 0.3
 """The share of the time limit for the search for segments in strips."""
 _RUN_DISTANCE = 1 << 26
