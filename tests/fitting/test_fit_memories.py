@@ -135,6 +135,7 @@ def test_all_of_it_in_fast_memory_moves_nothing(branches, tmp_path):
     fitted = ds.fit_memories(branches, fast_bytes=1 << 20, slow_bytes=1 << 20, output=tmp_path / "o.tflite")
     assert (fitted.slow_traffic_bytes, fitted.moves) == (0, ())
     assert fitted.plan.evidence.proven
+    assert "two memories" in str(ds.report(fitted))
     assert "no byte goes" in memories_document(fitted).verdict.headline
 
 
