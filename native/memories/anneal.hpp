@@ -1,5 +1,5 @@
-// A search over orders: blocks of operators move, and a quick residency says what each order costs. A twin of it in
-// Python: tests/memories/oracles/anneal.py.
+// A search over orders: blocks of operators move, and a quick residency says what each order costs. Oracle:
+// tests/memories/oracles/machine.py, for the least cost of each order found.
 #pragma once
 
 #include <algorithm>
@@ -49,12 +49,12 @@ public:
         place_.resize(problem_.count);
         Cost cost = quick_.run(order, kUnlimited);
         keep(found, cost, order, few);
-        const double hot = 0.01 * static_cast<double>(cost) + 1;
+        const double hot = kHot * static_cast<double>(cost) + 1;
         double heat = hot;
         for (std::int64_t turn = 0; turn < std::min(tries, limit) && cost > 0 && problem_.count > 1; ++turn) {
             if (turn % 256 == 0) {
                 if (deadline.passed()) break;
-                heat = hot * std::pow(1e-3, static_cast<double>(turn) / static_cast<double>(tries));
+                heat = hot * std::pow(kCold, static_cast<double>(turn) / static_cast<double>(tries));
             }
             ++found.tried;
             if (!move(order, other)) continue;
@@ -72,6 +72,7 @@ public:
 private:
     static constexpr Cost kUnlimited = Cost{1} << 60;
     static constexpr int kLongest = 9;
+    static constexpr double kHot = 0.01, kCold = 0.03;  // heat as a share of the cost; of the heat at the end
 
     const MemoriesProblem& problem_;
     Belady quick_;

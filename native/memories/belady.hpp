@@ -1,5 +1,6 @@
 // A quick residency of a fixed order: Belady's rule with sizes and costs. Where fast memory overflows, the storage
-// leaves it whose next use is farthest for what its return costs. Oracle: tests/memories/oracles/belady.py.
+// leaves it whose next use is farthest for what its return costs. Oracle: tests/memories/oracles/machine.py; what it
+// chooses costs what downset/memories/moves.py counts.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // A lower bound on every order. At operator v its operands are accessed, and what its ancestors made and its
 // descendants read is alive, whatever the order. What does not fit is written and read again. Which storages these are
 // is a covering problem: prices of the rows bound it (Lagrangian relaxation), and a best-first search decides storage
-// by storage whether it ever leaves fast memory. Oracle: tests/memories/oracles/order_free.py.
+// by storage whether it ever leaves fast memory. Oracle: tests/memories/oracles/machine.py.
 //
 // A read that finds its storage outside fast memory is a return: a load, or a read in slow memory. Where a storage is
 // outside at an operator, the first read behind it is a return; which one that may be, the arcs of the network say.

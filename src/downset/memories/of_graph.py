@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from downset.errors import UnsupportedError, UsageError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.cost import op_macs
+from downset.graph.kinds import kind_of
 from downset.memories.problem import Access, MemoriesProblem, MemoryStorage, Whereabouts, check_problem
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import align_up
@@ -25,56 +26,8 @@ PlaceName = Literal["either", "slow", "fast"]
 WeightsName = Literal["flash", "slow"]
 """Weights in a third memory, at no cost, or in slow memory."""
 
-_COPYING = frozenset(
-    {
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Relu",
-        "Relu6",
-        "LeakyRelu",
-        "PRelu",
-        "Clip",
-        "Sigmoid",
-        "Tanh",
-        "HardSigmoid",
-        "HardSwish",
-        "Swish",
-        "Elu",
-        "Exp",
-        "Neg",
-        "Abs",
-        "Sqrt",
-        "Rsqrt",
-        "Maximum",
-        "Minimum",
-        "Max",
-        "Min",
-        "Concat",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Identity",
-        "Transpose",
-        "Pad",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "Cast",
-        "Quantize",
-        "Dequantize",
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "Sum",
-        "tflite::PACK",
-        "tflite::RSQRT",
-        "tflite::SQUARE",
-    }
-)
-"""Kinds whose kernels read each byte once, and write each byte once."""
-_CUTTING = frozenset({"Slice", "Split", "tflite::SLICE", "tflite::SPLIT_V", "tflite::STRIDED_SLICE", "tflite::UNPACK"})
-_POOLS = frozenset({"MaxPool", "AveragePool"})
+_ONCE = frozenset({"activation", "unary", "binary", "n-ary", "shape-only", "movement", "quantiser", "global pool"})
+"""Categories whose kernels read each byte once, unless an operand is broadcast, and write each byte once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +86,7 @@ def memories_form(graph: Graph, request: Request) -> MemoriesForm:
     """The problem of a graph. Raises InfeasibleError where an operator's operands do not fit, UsageError for a request
     that cannot be used as given."""
     check_whole("fast", request.fast_bytes, least=1)
-    check_whole("reserve", request.reserve_bytes)
+    check_whole("reserve", request.reserve_bytes, most=request.fast_bytes)
     check_choice("direct", request.direct, get_args(DirectName))
     check_choice("inputs", request.inputs, get_args(PlaceName))
     check_choice("outputs", request.outputs, get_args(PlaceName))
@@ -160,7 +113,7 @@ class _Form:
         self.names: list[str] = []
         self.number: dict[int, int] = {}
         self.storage_of = [-1] * len(graph.tensors)
-        self.workspace = [request.reserve_bytes] * len(graph.ops)
+        self.workspace = [0] * len(graph.ops)
         self.weights: dict[int, int] = {}
         self._add_storages()
 
@@ -208,7 +161,7 @@ class _Form:
             tuple(self.storages),
             accesses,
             tuple(self.workspace),
-            self.request.fast_bytes,
+            self.request.fast_bytes - self.request.reserve_bytes,
         )
 
     def _accesses(self, op: Op) -> tuple[Access, ...]:
@@ -264,7 +217,7 @@ class _Form:
             case "never":
                 return None
             case "size":
-                return kernel_bytes(self.graph, op, tensor, place) if op.kind in _CUTTING else nbytes
+                return min(nbytes, kernel_bytes(self.graph, op, tensor, place) or nbytes)
             case "once":
                 return nbytes if kernel_bytes(self.graph, op, tensor, place) == nbytes else None
         return kernel_bytes(self.graph, op, tensor, place)
@@ -274,21 +227,20 @@ def kernel_bytes(graph: Graph, op: Op, tensor: int, place: int | None) -> int | 
     """Bytes of the operand at `place` that the reference kernel reads, or of its result that it writes (no place): one
     operand for each multiply-add, one for each cell of a pool's window, each byte once where values are copied or
     computed one by one, and what is cut out where a part is. None where it is not known."""
-    nbytes = graph.tensors[tensor].nbytes
-    if op.kind in _CUTTING:
-        made = sum(graph.tensors[output].nbytes for output in op.outputs if output != ABSENT)
-        return nbytes if place is None else min(nbytes, made)
-    if op.kind in _COPYING:
-        return nbytes
-    width = max(nbytes // max(math.prod(graph.tensors[tensor].shape), 1), 1)
-    if op.kind in _POOLS:
-        window = op.attrs.get("kernel_shape") or op.attrs.get("kernel")
-        results = math.prod(graph.tensors[op.outputs[0]].shape)
-        return nbytes if place is None else width * results * int(math.prod(window)) if window else None
+    kind = kind_of(op.kind)
+    nbytes, elements = graph.tensors[tensor].nbytes, max(math.prod(graph.tensors[tensor].shape), 1)
+    results = sum(math.prod(graph.tensors[output].shape) for output in op.outputs if output != ABSENT)
+    if kind.category in _ONCE and kind.rows != "resize":
+        if place is None or not (kind.broadcasts or kind.category == "movement"):
+            return nbytes
+        return nbytes * results // elements if kind.broadcasts else min(nbytes, nbytes * results // elements)
+    if kind.category == "pool":
+        window = op.attrs.get("kernel_shape")
+        return nbytes if place is None else nbytes * results * int(math.prod(window)) // elements if window else None
     macs = op_macs(graph, op)
     if not macs:
         return None
-    return width * macs if place is not None and place < _FACTORS else nbytes
+    return nbytes // elements * macs if place is not None and place < _FACTORS else nbytes
 
 
 _FACTORS = 2

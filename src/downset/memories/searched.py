@@ -21,8 +21,8 @@ from downset.orders.optimal import optimal
 
 __all__ = ["searched"]
 
-_FIRST_TRIES, _GROWTH, _MOST_TRIES = 4096, 4, 1 << 22
-_FEW, _WIDTH = 16, 256
+_FIRST_TRIES, _GROWTH, _MOST_TRIES = 8192, 4, 1 << 22
+_FEW, _WIDTH = 6, 64
 """Orders that a round passes on to the exact residency, and the states that it may keep at each access there."""
 _PEAK_STATES, _BOUND_STATES = 50_000, 20_000
 Order = tuple[int, ...]
@@ -96,7 +96,7 @@ class _Search:
         """The best order, with a residency that is exact if the limits allow."""
         best = of_order(self.problem, self.order, self.clock.timed()) if self.cost > bound else self.best
         chosen = best if best.cost <= self.cost else self.best
-        ranked = sorted(self.tried, key=lambda order: (self.tried[order], order))[: _FEW // 2]
+        ranked = sorted(self.tried, key=lambda order: (self.tried[order], order))[:_FEW]
         return MemoriesFound(
             chosen.order,
             chosen.residences,
