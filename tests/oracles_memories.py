@@ -119,7 +119,7 @@ class Machine:
             return elements * math.prod(taps) * width
         if kind in ("MAX_POOL_2D", "AVERAGE_POOL_2D"):
             return elements * options.filterHeight * options.filterWidth * width
-        if kind in ("SLICE", "STRIDED_SLICE"):
+        if kind in ("SLICE", "STRIDED_SLICE", "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM"):
             return elements * width
         return self.nbytes(tensor)
 

@@ -28,6 +28,8 @@ WeightsName = Literal["flash", "slow"]
 
 _ONCE = frozenset({"activation", "unary", "binary", "n-ary", "shape-only", "movement", "quantiser", "global pool"})
 """Categories whose kernels read each byte once, unless an operand is broadcast, and write each byte once."""
+_CUTS = frozenset({"tflite::SLICE", "tflite::SPLIT_V"})
+"""Kinds without a category of their own whose kernels copy a part of their first input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +232,9 @@ def kernel_bytes(graph: Graph, op: Op, tensor: int, place: int | None) -> int | 
     kind = kind_of(op.kind)
     nbytes, elements = graph.tensors[tensor].nbytes, max(math.prod(graph.tensors[tensor].shape), 1)
     results = sum(math.prod(graph.tensors[output].shape) for output in op.outputs if output != ABSENT)
-    if kind.category in _ONCE and kind.rows != "resize":
-        if place is None or not (kind.broadcasts or kind.category == "movement"):
+    cuts = op.kind in _CUTS
+    if cuts or (kind.category in _ONCE and kind.rows != "resize"):
+        if place is None or not (cuts or kind.broadcasts or kind.category == "movement"):
             return nbytes
         return nbytes * results // elements if kind.broadcasts else min(nbytes, nbytes * results // elements)
     if kind.category == "pool":
