@@ -122,7 +122,7 @@ class _ClonedGraph:
         return Graph("executorch", tensors, tuple(ops), inputs, outputs).check()
 
     def write(self, plan: MemoriesPlan, program: MovedProgram) -> Moved:
-        report = MemoriesReport(program.moves, plan.moved_bytes, plan.direct_bytes, plan)
+        report = MemoriesReport(program.moves, plan.moved_bytes, plan.direct_bytes + self._fixed_bytes(), plan)
         moved = Moved(report, nbytes=[0, plan.fast_bytes, plan.slow_bytes])
         holds: dict[int, Any] = {}
         """By copy that a move makes: its node. All other copies are made by nodes of the graph itself."""
@@ -139,6 +139,11 @@ class _ClonedGraph:
             spec = holds[number].meta["spec"] if number in holds else self._spec_of(one.tensor)
             moved.places[id(spec)] = (FAST if one.fast else SLOW, one.offset)
         return moved
+
+    def _fixed_bytes(self) -> int:
+        """Bytes that calls access of what the plan leaves in slow memory: each such storage once for each call."""
+        fixed = [one for one in self._units.storages() if one.nbytes and not _is_planned(one)]
+        return sum(one.nbytes * len(one.touched) for one in fixed)
 
     def _spec_of(self, tensor: int) -> Any:
         """The spec whose bytes the storage is: that of the node that made it."""
