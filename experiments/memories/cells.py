@@ -51,8 +51,8 @@ def plan_of(name: str, fast_bytes: int, method: str, states: int = STATES) -> Me
 
 
 def by_access(problem: MemoriesProblem) -> tuple[MemoriesProblem, list[list[int]]]:
-    """(The problem in the paper's convention, with an operator for each access; these operators by operator.) An operator
-    accesses one operand after another, and two need not be in fast memory together."""
+    """The problem in the paper's convention, with an operator for each access, and these operators by operator. Two
+    operands of an operator are accessed one after the other, and need not be in fast memory together."""
     members: list[list[int]] = []
     before: list[tuple[int, ...]] = []
     accesses: list[tuple[Access, ...]] = []
@@ -66,9 +66,9 @@ def by_access(problem: MemoriesProblem) -> tuple[MemoriesProblem, list[list[int]
 
 
 @cache
-def least_by_access(name: str, fast_bytes: int) -> int:
-    """The least traffic in the paper's convention of the file's order and of the best orders that a search found, each
-    with exact residency."""
+def least_by_access(name: str, fast_bytes: int) -> tuple[int, list[int]]:
+    """The least traffic in the paper's convention, and the order that has it: of the file's order and of the best
+    orders that a search found, each with exact residency."""
     problem = form_of(cells()[name], fast_bytes).problem
     apart, members = by_access(problem)
     file = list(range(len(problem.predecessors)))
@@ -76,7 +76,8 @@ def least_by_access(name: str, fast_bytes: int) -> int:
     costs = []
     for order in (file, *(order for _, order in found)):
         steps = [access for operator in order for access in members[operator]]
-        costs.append(exact_residency(apart, steps, clock=Budget(600.0, 2_000_000).start(), most_width=256).cost)
+        cost = exact_residency(apart, steps, clock=Budget(600.0, 2_000_000).start(), most_width=256).cost
+        costs.append((cost, order))
     return min(costs)
 
 

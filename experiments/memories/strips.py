@@ -1,5 +1,5 @@
-"""MobileNet v2 in float32 with 256 KB of fast memory: bytes of activations to and from slow memory, as whole tensors and
-as segments in strips of rows.
+"""MobileNet v2 in float32 with 256 KB of fast memory: bytes of activations to and from slow memory, as whole tensors
+and as segments in strips of rows.
 
     python -m experiments.memories.strips [--quick]
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -61,18 +62,19 @@ def cuts_of(graph: Graph) -> list[int]:
     return [0, *(cut for cut, count in enumerate(crossing, 1) if count == 1), len(graph.ops)]
 
 
-def priced(graph: Graph, first: int, stop: int) -> tuple[int, int] | None:
-    """(cost, strips) of the cheapest way to run operators [first, stop); one strip: as they are."""
-    segment = part(graph, first, stop - 1)
+def priced(graph: Graph, first: int, stop: int) -> tuple[int, InStrips | None] | None:
+    """(cost, segment) of the cheapest way to run operators [first, stop); no segment: as they are."""
+    inside = part(graph, first, stop - 1)
     shape = graph.tensors[graph.ops[stop - 1].outputs[0]].shape
     rows = shape[1] if len(shape) == 4 else 1
-    ways = [(cost_of(segment), 1)] if stop - first <= 3 else []
-    for strips in sorted({rows, rows // 2, rows // 4} - {0, 1}):
+    ways: list[tuple[int | None, InStrips | None]] = [(cost_of(inside), None)] if stop - first <= 3 else []
+    for strips, even in product(sorted({rows, rows // 2, rows // 4} - {0, 1}), (False, True)):
         try:
-            ways.append((cost_of(in_strips(segment, [InStrips(0, stop - first, strips)])), strips))
+            network = in_strips(inside, [InStrips(0, stop - first, strips, even=even)])
         except DownsetError:
             continue
-    return min(((cost, strips) for cost, strips in ways if cost is not None), default=None)
+        ways.append((cost_of(network), InStrips(first, stop, strips, even=even)))
+    return min(((cost, way) for cost, way in ways if cost is not None), key=lambda one: one[0], default=None)
 
 
 def chain(graph: Graph, ahead: int) -> list[InStrips]:
@@ -86,8 +88,7 @@ def chain(graph: Graph, ahead: int) -> list[InStrips]:
                 continue
             cost = best[first][0] + found[0]
             if stop not in best or cost < best[stop][0]:
-                segment = (InStrips(first, stop, found[1]),) if found[1] > 1 else ()
-                best[stop] = (cost, best[first][1] + segment)
+                best[stop] = (cost, best[first][1] + (() if found[1] is None else (found[1],)))
     return list(best[len(graph.ops)][1])
 
 
@@ -116,8 +117,8 @@ def rows(options: Namespace) -> Iterator[Row]:
         target = Path(folder) / "float.tflite"
         write_float_copy(SOURCE, target)
         graph = load(target)
-    yield row_of("whole tensors", graph, [])
-    yield row_of("strips of rows", graph, chain(graph, QUICK_AHEAD if options.quick else AHEAD))
+        yield row_of("whole tensors", graph, [])
+        yield row_of("strips of rows", graph, chain(graph, QUICK_AHEAD if options.quick else AHEAD))
 
 
 EXPERIMENT = Experiment(

@@ -6,8 +6,8 @@ Belady's clairvoyant replacement, as in the paper, of blocks of one size and of 
 Of blocks its fetches are the fewest of any policy; fetches and write-backs together need not be (how far off that can
 be, docs/serenity-evaluation.md says), so no figure here is called the least traffic.
 `planned`: the least that our search finds in the same convention, where operands of one operator need not be on chip
-together: whole tensors, orders for that size, each with exact residency, without rewriting. `experiments.memories` has
-what plans move that can be executed.
+together: orders for that size, each with exact residency of whole tensors, without rewriting; blocks move by Belady's
+rule in the same order. `experiments.memories` has what plans move that can be executed.
 Concatenations are materialised (memory model `live`), inputs start and outputs end on chip, so that what fits has no
 traffic. `fits`: the file's order has none, the paper's N/A. `gone`: only SERENITY's order has none; such cells cannot
 enter a mean of ratios. The mean is geometric, over cells where both orders have traffic; beside it the ratio of the
@@ -45,7 +45,9 @@ def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[R
             row: Row = {"cell": name, "unit": unit, "on_chip": size}
             for column, (subject, steps) in orders.items():
                 row[column] = off_chip_traffic(subject, steps, size, block_bytes=block_bytes).total_bytes
-            row["planned"] = least_by_access(name, size)
+            row["planned"], order = least_by_access(name, size)
+            if block_bytes is not None:
+                row["planned"] = off_chip_traffic(graph, order, size, block_bytes=block_bytes).total_bytes
             yield row
 
 
