@@ -20,7 +20,7 @@ from docs_site.schemas import schemas_page
 from downset import errors
 from downset.commands.examples import EXAMPLES, UNITS
 from downset.commands.group import COMMANDS
-from downset.commands.options import BYTES, SIZES
+from downset.commands.options import BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE_OF = {
@@ -133,7 +133,7 @@ def _console(examples: Iterable[str]) -> list[str]:
 def _option_row(command: click.Command, option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     shown = "" if option.is_flag else f" `{option.make_metavar(click.Context(command))}`"
-    default = " KB = 1024 bytes." if option.type in (BYTES, SIZES) else ""
+    default = " KB = 1024 bytes." if option.type is BYTES else ""
     if option.show_default and not option.is_flag and option.default is not None:
         default += f" Default: `{option.default}`."
     return f"| {names}{shown} | {table_text(option.help or '')}{default} |"

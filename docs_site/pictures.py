@@ -25,9 +25,11 @@ from downset.orders.problem import OrderProblem
 from downset.reports.arena_view import ArenaView, Operator, arena_view
 from downset.reports.axes import Axis
 from downset.reports.charts import Chart, Label, Mark, sheet
+from downset.reports.page.memories_figure import LEGEND, memory_charts
 from downset.reports.page.memory_figure import order_figure
 from downset.reports.page.timeline_figure import gantt_figure, rows_figure
 from downset.reports.timeline import planned_timeline, stage_timeline
+from downset.results.memories_fit import CopySpan, MovedCopy
 from downset.results.plans import Arena, Evidence, Stage, StagePlan
 from downset.rewrites.concat.choose import choose_rewrites
 from downset.stages.problem import StageProblem
@@ -432,6 +434,24 @@ def training() -> str:
     return chart_sheet("A training step: a gradient dies as soon as its parameter is updated", figure.charts, legend)
 
 
+def memories() -> str:
+    """A chain whose first result is read again at its end, in fast memory that has no room for it while the widest
+    operator runs: it is stored, and loaded for the last operator. The plan is written by hand."""
+    spans = (
+        CopySpan("image", True, 512, 256, 0, 1),
+        CopySpan("wide", True, 0, 512, 0, 3),
+        CopySpan("b", True, 512, 512, 1, 4),
+        CopySpan("wide", False, 0, 512, 2, 6),
+        CopySpan("c", True, 0, 512, 3, 7),
+        CopySpan("d", True, 512, 256, 4, 7),
+        CopySpan("wide", True, 768, 512, 5, 7),
+        CopySpan("sum", False, 512, 512, 6, 7),
+    )
+    moves = (MovedCopy("wide", 2, False, 512, 0, 0), MovedCopy("wide", 5, True, 512, 0, 768))
+    charts = memory_charts(spans, moves, titled=True)
+    return chart_sheet("Two memories: a tensor leaves fast memory and comes back", charts, dict(LEGEND))
+
+
 PICTURES: Mapping[str, Callable[[], str]] = {
     "lattice": lattice,
     "segments": segments,
@@ -442,6 +462,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "cluster": cluster,
     "rewriting": rewriting,
     "verification": verification,
+    "memories": memories,
     "memory-models": memory_models,
     "how-a-job-runs": how_a_job_runs,
     "pieces": pieces,

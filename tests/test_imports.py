@@ -35,7 +35,7 @@ LEVELS = (
     {"compiled"},
     {"orders", "reports"},
     {"arenas", "rewrites"},
-    {"partial"},
+    {"partial", "memories"},
     {"stages", "pipelines"},
     {"formats"},
     {"equivalence"},

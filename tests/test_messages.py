@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import downset
 from downset import errors
-from downset.commands.options import BYTES, FACTOR, SECONDS, SHARE, SIZES, parse_shapes
+from downset.commands.options import BYTES, DISTANCE, FACTOR, PRICES, SECONDS, SHARE, parse_shapes
 from downset.commands.wording import COMMAND_OF, OPTION_OF, command_named, option_of
 from downset.errors import UsageError
 from downset.messages import Call, Message, Setting, joined, of_plain
@@ -166,7 +166,7 @@ def test_other_names_of_options_are_of_parameters_and_options_that_there_are():
 
 
 @given(
-    st.sampled_from([BYTES, SECONDS, SHARE, FACTOR, SIZES]).flatmap(
+    st.sampled_from([BYTES, SECONDS, SHARE, FACTOR, DISTANCE, PRICES]).flatmap(
         lambda kind: st.tuples(
             st.just(kind),
             {
@@ -174,7 +174,8 @@ def test_other_names_of_options_are_of_parameters_and_options_that_there_are():
                 SECONDS: st.floats(1e-6, 1e6) | st.integers(1, 10**5),
                 SHARE: st.floats(0, 1) | st.integers(0, 1000).map(lambda count: count / 1000),
                 FACTOR: st.floats(1, 100) | st.integers(100, 300).map(lambda count: count / 100),
-                SIZES: st.lists(st.integers(1, 2**30), min_size=1, max_size=3).map(tuple),
+                DISTANCE: st.integers(-(2**31), 2**31),
+                PRICES: st.dictionaries(st.sampled_from(["load", "store", "read"]), st.floats(1e-6, 1e6), min_size=1),
             }[kind],
         )
     )

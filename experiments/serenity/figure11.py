@@ -5,6 +5,9 @@
 Belady's clairvoyant replacement, as in the paper, of blocks of one size and of whole tensors; the paper names no unit.
 Of blocks its fetches are the fewest of any policy; fetches and write-backs together need not be (how far off that can
 be, docs/serenity-evaluation.md says), so no figure here is called the least traffic.
+`planned`: the least that our search finds in the same convention, where operands of one operator need not be on chip
+together: orders for that size, each with exact residency of whole tensors, without rewriting; blocks move by Belady's
+rule in the same order. `experiments.memories` has what plans move that can be executed.
 Concatenations are materialised (memory model `live`), inputs start and outputs end on chip, so that what fits has no
 traffic. `fits`: the file's order has none, the paper's N/A. `gone`: only SERENITY's order has none; such cells cannot
 enter a mean of ratios. The mean is geometric, over cells where both orders have traffic; beside it the ratio of the
@@ -20,13 +23,14 @@ from operator import itemgetter
 from downset import Graph, plan_order
 from downset.memory.traffic import off_chip_traffic
 from experiments.frame import Experiment, beside, fields, printed, run, show_table
+from experiments.memories.cells import least_by_access
 from experiments.rows import Row
 from experiments.serenity.subjects import available, geometric_mean, rewritten
 
 SIZES_BYTES = tuple(kilobytes * 1024 for kilobytes in (32, 64, 128, 256))
 BLOCKS = {"256 B blocks": 256, "whole tensors": None}
 PAPER = printed("serenity_figure11")
-ORDERS = ("file", "dp", "rewriting")
+ORDERS = ("file", "dp", "rewriting", "planned")
 
 
 def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[Row]:
@@ -41,6 +45,9 @@ def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[R
             row: Row = {"cell": name, "unit": unit, "on_chip": size}
             for column, (subject, steps) in orders.items():
                 row[column] = off_chip_traffic(subject, steps, size, block_bytes=block_bytes).total_bytes
+            row["planned"], order = least_by_access(name, size)
+            if block_bytes is not None:
+                row["planned"] = off_chip_traffic(graph, order, size, block_bytes=block_bytes).total_bytes
             yield row
 
 

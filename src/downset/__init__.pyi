@@ -19,6 +19,7 @@ from downset.executor.device import TorchDevice as TorchDevice
 from downset.executor.device import open_device as open_device
 from downset.executor.stage_engine import run_stages as run_stages
 from downset.fitting.fit import fit as fit
+from downset.fitting.memories import fit_memories as fit_memories
 from downset.formats.firmware import Firmware as Firmware
 from downset.formats.firmware import firmware as firmware
 from downset.formats.plan_json import Plan as Plan
@@ -37,6 +38,8 @@ from downset.integrations.stage_backend import stage_backend as stage_backend
 from downset.integrations.stage_module import stage_module as stage_module
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
+from downset.memories.of_graph import Prices as Prices
+from downset.memories.plan import plan_memories as plan_memories
 from downset.memory.liveness import OrderProblem as OrderProblem
 from downset.memory.liveness import Storage as Storage
 from downset.memory.liveness import order_problem as order_problem
@@ -57,6 +60,10 @@ from downset.results.comparisons import Comparison as Comparison
 from downset.results.fit import Fit as Fit
 from downset.results.fit import Recomputation as Recomputation
 from downset.results.inspections import Inspection as Inspection
+from downset.results.memories import MemoriesPlan as MemoriesPlan
+from downset.results.memories import Move as Move
+from downset.results.memories import Residence as Residence
+from downset.results.memories_fit import MemoriesFit as MemoriesFit
 from downset.results.merged import MergedNetwork as MergedNetwork
 from downset.results.pipelines import Pipeline as Pipeline
 from downset.results.plans import Arena as Arena
@@ -101,18 +108,23 @@ __all__ = [
     "InvalidPlan",
     "LimitReached",
     "LoadError",
+    "MemoriesFit",
+    "MemoriesPlan",
     "MemoryModel",
     "MergedNetwork",
     "Method",
+    "Move",
     "Op",
     "Order",
     "OrderProblem",
     "Pipeline",
     "Plan",
+    "Prices",
     "Profiles",
     "Recomputation",
     "Record",
     "Report",
+    "Residence",
     "RunningPipeline",
     "ServeEvent",
     "Served",
@@ -139,6 +151,7 @@ __all__ = [
     "export_shards",
     "firmware",
     "fit",
+    "fit_memories",
     "inductor",
     "inspect",
     "lifetimes",
@@ -151,6 +164,7 @@ __all__ = [
     "peak_bytes",
     "plan_arena",
     "plan_by_every_method",
+    "plan_memories",
     "plan_order",
     "plan_pipeline",
     "plan_recompute",

@@ -114,6 +114,56 @@ class LivePieces:
     def breadth_turns(self, later_step_first: bool) -> list[int]:
         """By record: the turn in which greedy by breadth first names it."""
 
+class MemoriesProblem:
+    """
+    Operators, and storages in fast or slow memory.
+
+    By storage: room, load, store, begin, end. By operator: (storage, whether it is written,
+    cost of a direct access or -1).
+    """
+
+    def __init__(
+        self,
+        predecessors: Sequence[Sequence[int]],
+        workspace: Sequence[int],
+        storages: Sequence[Sequence[int]],
+        accesses: Sequence[Sequence[tuple[int, bool, int]]],
+        fast_bytes: int,
+    ) -> None: ...
+
+def memories_belady(problem: MemoriesProblem, order: Sequence[int]) -> tuple[int, list[int]]:
+    """(Cost, choices by link: 1 in fast memory, 2 kept there)."""
+
+def memories_residency(
+    problem: MemoriesProblem, order: Sequence[int], incumbent: int, width: int, time_limit_s: float, state_limit: int
+) -> tuple[int, list[int], int, bool, int]:
+    """
+    (Cost below the incumbent or -1, choices by link, bound, whether it ended, states).
+    """
+
+def memories_orders(
+    problem: MemoriesProblem,
+    order: Sequence[int],
+    seed: int,
+    few: int,
+    time_limit_s: float,
+    tries: int,
+    order_limit: int,
+) -> tuple[list[tuple[int, list[int]]], int]:
+    """((Cost, order) of the best few orders, orders tried)."""
+
+def memories_bound(
+    problem: MemoriesProblem, incumbent: int, time_limit_s: float, node_limit: int
+) -> tuple[int, bool, int]:
+    """(Cost that no order stays below, whether the search ended, nodes)."""
+
+def memories_joint(
+    problem: MemoriesProblem, incumbent: int, time_limit_s: float, state_limit: int
+) -> tuple[int, list[int], int, bool, int]:
+    """
+    (Cost below the incumbent or -1, order, bound, whether the search ended, states).
+    """
+
 class Records:
     """
     Buffers that live in certain steps. `pinned`: an offset, or -1; `active`: ascending, half-open.

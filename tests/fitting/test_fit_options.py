@@ -33,7 +33,6 @@ CHOSEN = {
     "int8": ("--int8", None, True),
     "stream": ("--stream", "8@1", (8, 1)),
     "states": ("--states", "in-place", "in-place"),
-    "on_chip": ("--on-chip", "64KB", (65536,)),
     "slower": ("--slower", "1.5x", 1.5),
     "larger": ("--larger", "2x", 2.0),
     "session": ("--session", "s.py", "s.py"),

@@ -14,8 +14,10 @@ import pytest
 from onnx import helper
 
 from downset.distributed.profiling import joined, measure
+from downset.errors import LimitReached
 from downset.fitting.fit import fit
 from downset.formats.reading import load
+from downset.memory.traffic import off_chip_traffic
 from downset.process import isolation
 from downset.tuning.profiles import Profiles
 from tests import hostile_files
@@ -61,7 +63,8 @@ def commands(path, folder, whole):
     yield ("simulate", path)
     yield ("inspect", path, "--time-limit", "1s")
     yield ("order", path, "--time-limit", "1s")
-    yield ("fit", path, "--time-limit", "1s", "--max-recompute", "20%", "--on-chip", "1KB")
+    yield ("fit", path, "--time-limit", "1s", "--max-recompute", "20%")
+    yield ("fit", path, "--fast", "256KB", "--slow", "8MB", "--time-limit", "1s")
     yield ("verify", path, path, "--time-limit", "1s")
     yield ("stage", path, "--time-limit", "1s", "--no-profiles", "--budget-timings", "2")
     yield ("run", path, "--plan", path, "--time-limit", "1s")
@@ -171,9 +174,10 @@ def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_p
     assert not (tmp_path / "o.tflite").exists()
 
 
-def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(fails, made):
-    says = "accesses to cache blocks of 1024 bytes"
-    fails(6, "fit", made / "claims.onnx", "--on-chip", "1KB", "--time-limit", "1s", says=says)
+def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(made):
+    graph = load(made / "claims.onnx")
+    with pytest.raises(LimitReached, match="accesses to cache blocks of 1024 bytes"):
+        off_chip_traffic(graph, range(len(graph.ops)), 1024, block_bytes=1024)
 
 
 def test_an_operator_larger_than_the_machine_is_refused_before_memory_is_taken(fails, made, monkeypatch):
@@ -389,7 +393,7 @@ def test_an_output_that_is_a_link_in_a_circle_is_refused(fails, made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--ram", "9" * 400), ("--time-limit", "9" * 400), ("--on-chip", "9" * 30)]
+    ("option", "value"), [("--ram", "9" * 400), ("--time-limit", "9" * 400), ("--fast", "9" * 400)]
 )
 def test_numbers_that_nothing_has_are_refused(fails, made, option, value):
     fails(2, "fit", made / "whole.onnx", option, value, says="is not a")

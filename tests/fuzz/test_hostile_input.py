@@ -125,7 +125,6 @@ def test_zeros_of_either_sign_are_not_equal_bit_for_bit():
         {"rewrite": "maybe"},
         {"max_recompute": -0.1},
         {"max_recompute": float("nan")},
-        {"on_chip": (1,)},
     ],
 )
 def test_options_without_sense_are_usage_errors(model, options):

@@ -13,12 +13,12 @@ import executorch.exir.memory_planning as planning
 import pytest
 import torch
 from executorch.exir import ExecutorchBackendConfig, to_edge, to_edge_transform_and_lower
-from executorch.exir.memory import alloc
+from executorch.exir.memory import alloc, view
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.runtime import Runtime
 from torch import nn
 
-from downset.integrations.executorch import algorithm, order_pass, planning_pass, suite_member
+from downset.integrations.executorch import algorithm, memories_pass, order_pass, planning_pass, suite_member
 from tests.executorch_specs import edge_program, load_programs, modules, record_programs
 
 warnings.simplefilter("ignore")
@@ -164,6 +164,57 @@ def test_what_is_written_twice_is_read_in_between(how):
     program = lowered(exported(module, *inputs), **config)
     assert told[0].chosen
     check(program, module, inputs, runs=3)
+
+
+class ReadAgain(nn.Module):
+    """A wide result that is read again at the end, behind a chain that does not fit beside it; then a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Conv2d(3, 16, 3, padding=1)
+        self.chain = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3))
+        self.last = nn.Linear(16 * 64, 10)
+
+    def forward(self, x):
+        wide = torch.relu(self.wide(x))
+        y = wide
+        for convolution in self.chain:
+            y = torch.relu(convolution(y))
+        return self.last((y + wide).flatten(1))
+
+
+def slow_bytes(program):
+    """What calls read and write in memory 2, each operand once: (bytes of clones between the memories, of others)."""
+    moved = direct = 0
+    for node in program.exported_program().graph.nodes:
+        if node.op != "call_function" or node.target in (alloc, view):
+            continue
+        specs = {id(one.meta["spec"]): one.meta["spec"] for one in (*node.all_input_nodes, node) if "spec" in one.meta}
+        slow = [one for one in specs.values() if getattr(one, "mem_id", None) == 2 and not one.const]
+        if "clone" in str(node.target):
+            moved += sum(one.nbytes() for one in slow)
+        else:
+            direct += sum(one.nbytes() for one in slow)
+    return moved, direct
+
+
+@pytest.mark.parametrize("fast_bytes", [9_000, 1 << 16])
+def test_clones_between_two_memories_are_those_of_the_plan(fast_bytes):
+    module, inputs, told = ReadAgain().eval(), (torch.randn(1, 3, 8, 8),), []
+    ours = memories_pass(fast_bytes=fast_bytes, slow_bytes=1 << 20, time_limit_s=2, report=told.append)
+    program = lowered(exported(module, *inputs), ours)
+    check(program, module, inputs, runs=2)
+    assert slow_bytes(program) == (told[0].moved_bytes, told[0].direct_bytes)
+    sizes = program.executorch_program.execution_plan[0].non_const_buffer_sizes
+    assert sizes[1] <= fast_bytes and sum(sizes[2:]) <= 1 << 20
+    assert (told[0].moves > 0) == (fast_bytes == 9_000)
+    if HAS_OFFSETS:
+        from executorch.exir.banked_memory_planning import Bank, TargetMemoryMap, banked_memory_planning_pass
+
+        banks = TargetMemoryMap([Bank("fast", fast_bytes, 1), Bank("slow", 1 << 20, 2)])
+        theirs = sum(slow_bytes(lowered(exported(module, *inputs), banked_memory_planning_pass(banks))))
+        assert sum(slow_bytes(program)) <= theirs
+        assert fast_bytes > 9_000 or sum(slow_bytes(program)) < theirs
 
 
 def test_sizes_that_change_are_counted_at_their_largest():

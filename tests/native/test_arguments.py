@@ -69,6 +69,17 @@ def order_problem(operators=2, storages=2, **changed):
     return native.OrderProblem(**given | changed)
 
 
+def memories_problem(**changed):
+    given = {
+        "predecessors": [[], [0]],
+        "workspace": [0, 0],
+        "storages": [[4, 4, 4, 0, 0], [4, 4, 4, 0, 2]],
+        "accesses": [[(0, True, 4)], [(0, False, 4), (1, True, 4)]],
+        "fast_bytes": 4,
+    }
+    return native.MemoriesProblem(**given | changed)
+
+
 def records(count=2, **changed):
     given = {"nbytes": [4] * count, "alignment": [1] * count, "pinned": [-1] * count, "active": [[(0, 2)]] * count}
     return native.Records(**given | changed)
@@ -294,6 +305,23 @@ FAULTS = [
 ]
 
 
+FAULTS += [
+    (lambda: memories_problem(fast_bytes=-1), "capacity: -1 is not from 0"),
+    (lambda: memories_problem(workspace=[0, 5]), "operator 1 needs 5 bytes"),
+    (lambda: memories_problem(storages=[[4, 4, 4, 4, 0], [4, 4, 4, 0, 2]]), "begins or ends nowhere"),
+    (lambda: memories_problem(storages=[[2**62, 4, 4, 0, 0], [4, 4, 4, 0, 2]]), "add up to 2**48"),
+    (lambda: memories_problem(accesses=[[(0, True, -2)], []]), "the cost -2 is not from -1"),
+    (lambda: memories_problem(accesses=[[(2, True, 1)], []]), "there is no storage 2"),
+    (lambda: memories_problem(accesses=[[(0, True, 1)] * 2, []]), "storage 0 comes twice"),
+    (lambda: native.memories_belady(memories_problem(), [1, 0]), "operator 1 runs before operator 0"),
+    (lambda: native.memories_residency(memories_problem(), [0, 1], 9, 0, 1.0, 9), "width: 0 is not from 1"),
+    (lambda: native.memories_residency(memories_problem(), [0, 1], -1, 1, 1.0, 9), "incumbent: -1 is not from 0"),
+    (lambda: native.memories_orders(memories_problem(), [0, 1], 0, 0, 1.0, 9, 9), "few: 0 is not at least 1"),
+    (lambda: native.memories_joint(memories_problem(), -1, 1.0, 9), "incumbent: -1 is not from 0"),
+    (lambda: native.memories_bound(memories_problem(), 9, NAN, 9), "time limit: not a number of seconds"),
+]
+
+
 @pytest.mark.parametrize(("call", "fault"), FAULTS, ids=[fault for _, fault in FAULTS])
 def test_faults_are_named(call, fault):
     with pytest.raises(ValueError) as raised:
@@ -476,7 +504,27 @@ def draw_loads(given):
     native.least_latency(problem, rounds, time_limit_s=given.seconds(), state_limit=3000)
 
 
-@pytest.mark.parametrize("family", [draw_orders, draw_sweeps, draw_arenas, draw_stages, draw_pieces, draw_loads])
+def draw_memories(given):
+    operators, storages = given.size(1, 5), given.size(1, 5)
+    problem = native.MemoriesProblem(
+        given.list(operators, list),
+        given.numbers(operators),
+        [[*given.numbers(3, 0, 9), given.number(0, 3), given.number(0, 3)] for _ in range(storages)],
+        given.list(operators, lambda: [(s, given.flag(), given.number(-1, 9)) for s in given.indices(storages)]),
+        given.number(20, 60),
+    )
+    order = given.order(operators)
+    cost = native.memories_belady(problem, order)[0]
+    found = native.memories_residency(problem, order, cost + 1, given.number(1, 50), given.seconds(), 1000)
+    assert found[2] <= cost
+    native.memories_orders(problem, order, given.size(0, 9), given.number(1, 4), given.seconds(), 50, 50)
+    native.memories_bound(problem, cost, given.seconds(), 50)
+    native.memories_joint(problem, given.number(0, 50), given.seconds(), 1000)
+
+
+@pytest.mark.parametrize(
+    "family", [draw_orders, draw_sweeps, draw_arenas, draw_stages, draw_pieces, draw_loads, draw_memories]
+)
 @settings(max_examples=cases(200))
 @given(data=st.data())
 def test_anything_is_refused_or_answered(family, data):

@@ -73,7 +73,6 @@ def test_the_command_has_every_option_that_was_asked_for(run):
         "strips": 3,
         "front": True,
         "ram_bytes": 100_000,
-        "on_chip": (4096, 8192),
     }
     fit = ds.fit(installed_model("pymicro-wakeword", "okay_nabu.tflite"), work_limit=2_000, output="o.tflite", **kept)
     command = typed(fit.command)
@@ -82,7 +81,7 @@ def test_the_command_has_every_option_that_was_asked_for(run):
     assert facts_of(Path("again.html").read_text())["command"] == command
     for option in ("--kernels", "--max-recompute 1.5%", "--strips 3", "--front", "--ram 100000", "-o o.tflite"):
         assert option in command
-    assert "--on-chip 4KB,8KB" in command and "--inexact" not in command and "--int8" not in command
+    assert "--inexact" not in command and "--int8" not in command
 
 
 def test_a_limit_that_is_not_there_and_a_seed_are_named():

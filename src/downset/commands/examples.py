@@ -20,6 +20,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "fit": (
         "downset fit model.tflite -o fitted.tflite --ram 256KB --report report.html",
         "downset fit model.tflite -o fitted.tflite --header model.h",
+        "downset fit model.tflite -o moved.tflite --fast 256KB --slow 8MB --distance -0x3C88000",
         "downset fit model.onnx -o fitted.onnx --session open.py --slower 1.1x",
     ),
     "inspect": ("downset inspect model.onnx", "downset inspect model.onnx --shape input=1,3,224,224 --json"),

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.in_memories import fit_in_memories
 from downset.commands.options import (
     BYTES,
+    DISTANCE,
     FACTOR,
     HOP,
+    PRICES,
     SHARE,
-    SIZES,
     console,
     input_option,
     search_s,
@@ -145,10 +147,24 @@ class _Fit(click.RichCommand):
     "variables.",
 )
 @click.option(
-    "--on-chip",
-    type=SIZES,
-    metavar="SIZE,...",
-    help="Simulate off-chip traffic for on-chip memories of these sizes, for example 64KB,256KB.",
+    "--fast",
+    type=BYTES,
+    help="Fit MODEL to fast memory of this size with slow memory behind it (tflm): what lies where when, and what is "
+    "moved, for the least bytes to and from slow memory. Tensors, scratch and TFLite Micro's persistent part count.",
+)
+@click.option("--slow", type=BYTES, help="The size of the slow memory behind --fast.")
+@click.option(
+    "--distance",
+    type=DISTANCE,
+    help="The address of slow memory less that of fast memory, for example 0x3000000, or -0x3C88000 where slow memory "
+    "lies lower. Default: slow memory begins where fast memory ends.",
+)
+@click.option(
+    "--prices",
+    type=PRICES,
+    metavar="load=2,...",
+    help="What a byte costs to load, to store, and to read and write by an operator in slow memory, in any unit. "
+    "Default: 1 each.",
 )
 @click.option(
     "--slower",
@@ -187,8 +203,9 @@ class _Fit(click.RichCommand):
     "Ways to need less", options=["--stream", "--rewrite", "--inexact", "--max-recompute", "--strips", "--front"]
 )
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
+@click.option_panel("Two memories", options=["--fast", "--slow", "--distance", "--prices"])
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
-@click.option_panel("What is shown", options=["--report", "--map", "--trace", "--on-chip", "--json", "--quiet"])
+@click.option_panel("What is shown", options=["--report", "--map", "--trace", "--json", "--quiet"])
 def fit(
     model: str,
     output: str | None,
@@ -215,7 +232,10 @@ def fit(
     int8: bool,
     stream: tuple[int, ...] | None,
     states: StatesName | None,
-    on_chip: tuple[int, ...] | None,
+    fast: int | None,
+    slow: int | None,
+    distance: int | None,
+    prices: dict[str, float] | None,
     slower: float | None,
     larger: float | None,
     session: str | None,
@@ -237,6 +257,9 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
+    if fast is not None or slow is not None or distance is not None or prices is not None:
+        fit_in_memories(firmware_files)
+        return
     options = FitOptions(
         model,
         output=output,
@@ -257,7 +280,6 @@ def fit(
         int8=int8,
         stream=stream,
         states=states or ("variables" if header_path is None else "auto"),
-        on_chip=on_chip or (),
         slower=slower,
         larger=larger,
         session=session,

@@ -16,11 +16,12 @@ from downset.text import parse_bytes, parse_factor, parse_hop, parse_seconds, pa
 
 __all__ = [
     "BYTES",
+    "DISTANCE",
     "FACTOR",
     "HOP",
+    "PRICES",
     "SECONDS",
     "SHARE",
-    "SIZES",
     "console",
     "parse_dims",
     "parse_shapes",
@@ -55,8 +56,33 @@ class _Parsed(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(parse_bytes(item) for item in text.split(","))
+def _distance(text: str) -> int:
+    """A whole number of bytes, decimal or hexadecimal, or a size such as 64MB; negative with a sign before it."""
+    digits = text.removeprefix("-").strip()
+    try:
+        number = int(digits, 16) if digits.lower().startswith("0x") else parse_bytes(digits)
+    except (ValueError, UsageError):
+        raise UsageError(f"{printable(text)!r} is not a distance such as 0x3000000, -0x3C88000 or 64MB") from None
+    return -number if text.startswith("-") else number
+
+
+def _distance_forms(distance: int) -> list[str]:
+    return [f"{'-' if distance < 0 else ''}0x{abs(distance):X}"]
+
+
+def _prices(text: str) -> dict[str, float]:
+    prices = {}
+    for item in text.split(","):
+        name, _, number = item.partition("=")
+        try:
+            prices[name.strip()] = float(number)
+        except ValueError:
+            raise UsageError(f"{printable(item)!r} is not a price such as load=2.5") from None
+    return prices
+
+
+def _prices_forms(prices: dict[str, float]) -> list[str]:
+    return [",".join(f"{name}={_whole(price).removesuffix('.0')}" for name, price in prices.items())]
 
 
 def _bytes_forms(nbytes: int) -> list[str]:
@@ -164,7 +190,8 @@ def search_s(time_limit_s: float, work_limit: int | None) -> float:
 
 
 BYTES = _Parsed("SIZE", parse_bytes, int, _bytes_forms)
-SIZES = _Parsed("SIZE,...", _sizes, tuple, lambda sizes: [",".join(map(BYTES.word, sizes))])
+DISTANCE = _Parsed("BYTES", _distance, int, _distance_forms)
+PRICES = _Parsed("PRICES", _prices, dict, _prices_forms)
 SHARE = _Parsed("SHARE", parse_share, float, lambda share: [f"{_short(100 * share)}%", _whole(share)])
 FACTOR = _Parsed("FACTOR", parse_factor, float, lambda factor: [f"{factor:.2f}x", f"{_whole(factor)}x"])
 HOP = _Parsed("HOP[@AXIS]", parse_hop, tuple, lambda hop: ["@".join(map(str, hop))])

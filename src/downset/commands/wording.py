@@ -25,6 +25,7 @@ __all__ = ["COMMAND_OF", "OPTION_OF", "command_named", "option_of", "worded"]
 COMMAND_OF = {
     "compare": "verify",
     "fit": "fit",
+    "fit_memories": "fit",
     "pipelines.replan.replan": "simulate --replan MODEL",
     "pipelines.replan.plan_upgraded": "split --what-if",
     "plan_arena": "arena --form offsets",

@@ -12,6 +12,7 @@ from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.file_network import FileNetwork
 from downset.equivalence.folded import with_folded
 from downset.equivalence.layouts import layouts_difference
+from downset.equivalence.moves import moves_fault, without_moves
 from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import at_sizes, read_onnx, with_shapes
@@ -40,7 +41,8 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     certificate of rewriting, a proof may also show for each of its tensors which part of the original's tensors it
     holds. Without a proof, `reason` names the first difference. `shapes` fixes inputs of .onnx files by name, since
     rewriting is proven for given sizes. Raises LoadError for damaged files, and InvalidPlan where offsets in `other`
-    for TFLite Micro would overwrite bytes that are still needed, or separate the two values of a state in place.
+    for TFLite Micro would overwrite bytes that are still needed, separate the two values of a state in place, or lie
+    outside the two memories of a file with moves.
     """
     suffixes = {Path(path).suffix.lower() for path in (original, other)}
     if suffixes not in ({".tflite"}, {".onnx"}):
@@ -51,9 +53,10 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
         wrong = check_placement(second.network, second.offline, may)
         if wrong is not None:
             raise InvalidPlan(f"{other}: the offsets that it carries for TFLite Micro are wrong: {wrong}")
-    lost = states_fault(second.network, second.offline)
+    lost = states_fault(second.network, second.offline) or moves_fault(second.network, second.offline)
     if lost is not None:
         raise InvalidPlan(f"{other} is for TFLite Micro, and {lost}")
+    first, second = (replace(one, network=without_moves(one.network)) for one in (first, second))
     record = record_of(other)
     if record is not None and record_of(original) is None:
         return _stream((original, other), first.network, second, record, shapes)

@@ -25,7 +25,7 @@ from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.processes import capped, choose_by_process, in_file_order, race_of
 from downset.fitting.shipping import ship
 from downset.fitting.stream_bytes import tell_streams_that_fit
-from downset.fitting.summary import complete, summarise, with_traffic
+from downset.fitting.summary import complete, summarise
 from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
@@ -65,7 +65,6 @@ def fit(  # noqa: PLR0913 - users know its keywords
     int8: bool = False,
     states: StatesName = "variables",
     stream: int | Sequence[int] | None = None,
-    on_chip: Sequence[int] = (),
     slower: float | None = None,
     larger: float | None = None,
     session: str | os.PathLike[str] | None = None,
@@ -108,10 +107,10 @@ def fit(  # noqa: PLR0913 - users know its keywords
     "cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4" or "esp-nn-generic", with the version behind "@"
     ("esp-nn-s3@1.2.1"; without it the most that any known version takes counts). Their scratch is part of what is
     needed, and plans for ESP-NN place it. With the first three, results may lie over inputs where the library's loops
-    allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is added. `on_chip`:
-    sizes in bytes for which off-chip traffic is simulated. `session`: where to write a program that opens `output` by
-    the measured settings. `trust`: PyTorch may load a .pt2 file, and run code in it. `inputs`: files of the user's data
-    (.npy, or .npz by the inputs' names) on which outputs are compared; without them inputs are drawn from `seed`.
+    allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is added. `session`:
+    where to write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and
+    run code in it. `inputs`: files of the user's data (.npy, or .npz by the inputs' names) on which outputs are
+    compared; without them inputs are drawn from `seed`.
     `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
     that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
     runtime will take in addition to `time_limit_s`, estimated from a run of the original.
@@ -140,7 +139,6 @@ def fit(  # noqa: PLR0913 - users know its keywords
         int8=int8,
         states=states,
         stream=(stream,) if isinstance(stream, int) else stream,
-        on_chip=on_chip,
         slower=slower,
         larger=larger,
         session=session,
@@ -214,7 +212,6 @@ def _fitted(job: Job, original: Original, states: States, asked: InHops | None) 
         if asked is not None:
             tell_streams_that_fit(error, job, asked)
         raise
-    result = with_traffic(job, planned, result)
     if asked is not None:
         job.listener.progress("fitting the window")
         result = with_stream(job, asked, choice.file, result, _fitted_window(job, asked))

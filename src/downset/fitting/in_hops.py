@@ -106,7 +106,6 @@ def window_options(job: Job, asked: InHops) -> FitOptions:
         ram_bytes=None,
         arena_bytes=None if job.target.sessions is None else _ANY_ARENA,
         front=False,
-        on_chip=(),
         time_limit_s=limit_s if limit_s == math.inf else min(_WINDOW_S, _WINDOW_SHARE * limit_s),
     )
 

@@ -22,7 +22,6 @@ from downset.runtimes.targets import TARGETS, Target, TargetName, targets_of, wi
 from downset.text import check_path, unheard
 
 __all__ = [
-    "BLOCK_BYTES",
     "FitOptions",
     "Job",
     "Listener",
@@ -37,9 +36,6 @@ __all__ = [
 RewriteName = Literal["auto", "off"]
 StatesName = Literal["variables", "in-place", "auto"]
 FilePath = str | os.PathLike[str]
-
-BLOCK_BYTES = 1024
-"""The size of a cache block in the simulation of off-chip traffic, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,6 @@ class FitOptions:
     int8: bool = False
     states: StatesName = "variables"
     stream: Sequence[int] | None = None
-    on_chip: Sequence[int] = ()
     slower: float | None = None
     larger: float | None = None
     session: FilePath | None = None
@@ -280,10 +275,6 @@ def _check_values(options: FitOptions) -> None:
         raise UsageError(f"rewrite must be 'auto' or 'off', not {options.rewrite!r}")
     if options.states not in get_args(StatesName):
         raise UsageError(f"states must be {' or '.join(map(repr, get_args(StatesName)))}, not {options.states!r}")
-    if any(size < BLOCK_BYTES for size in options.on_chip):
-        raise UsageError(
-            f"on-chip memory of {min(options.on_chip)} bytes cannot hold a cache block; give at least {BLOCK_BYTES}"
-        )
     if options.max_recompute is not None and not 0 <= options.max_recompute <= 1:
         raise UsageError(f"max_recompute must be a share from 0 to 1, not {options.max_recompute:g}")
     if options.strips is not None and options.strips < 2:

@@ -18,6 +18,7 @@ from downset.formats.onnx.data_files import check_room_for_weights, check_stored
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
+from downset.formats.tflite.read import two_memories
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.edit import with_workspaces
@@ -54,6 +55,11 @@ def read(job: Job) -> Original:
     missing or cut short, where the output has no room for them, and where the user's inputs do not fit the network."""
     if WRITERS[job.form].weights_outside:
         check_stored(job.path)
+    if job.form == ".tflite" and two_memories(job.path) is not None:
+        raise UnsupportedError(
+            f"{job.path} has moves between two memories, which follow its own order and offsets: fit the original that "
+            "it was made from"
+        )
     executed, notes = _executed_file(job)
     try:
         graph = _load(job, executed)

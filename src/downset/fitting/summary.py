@@ -11,7 +11,7 @@ from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.choosing import Candidates, FileChoice
 from downset.fitting.fronts import measured_front
-from downset.fitting.job import BLOCK_BYTES, Job, policy_of
+from downset.fitting.job import Job, policy_of
 from downset.fitting.measuring import growth
 from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.other_sizes import axes_of, growth_by_axis
@@ -25,16 +25,15 @@ from downset.formats.onnx.metadata import foreign_operators
 from downset.graph.core import Graph
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import memory_model, without_overlaps
-from downset.memory.traffic import off_chip_traffic
 from downset.messages import Call, Message, Setting
-from downset.results.fit import Figure, Fit, Measured, OnChip
+from downset.results.fit import Figure, Fit, Measured
 from downset.results.plans import Order
 from downset.results.policy import Policy
 from downset.results.processes import LitertKernels, LitertProcess, ProcessFit, middle_growth
 from downset.runtimes.versions import versions_of_target
 from downset.text import counted, format_bytes
 
-__all__ = ["complete", "summarise", "with_traffic"]
+__all__ = ["complete", "summarise"]
 
 _LARGER = 1.05
 """A file that is at least this many times as large as the original is reported."""
@@ -274,19 +273,5 @@ def _with_offer(job: Job, candidates: Candidates, result: Fit) -> Fit:
     options, search = job.stated, candidates.strips
     if options.limits_strips or options.front or (job.planned_bytes is not None and search is None):
         return result
-    call = fit_call(replace(options, ram_bytes=None, arena_bytes=None, on_chip=()))
+    call = fit_call(replace(options, ram_bytes=None, arena_bytes=None))
     return replace(result, in_strips=offer_strips(job, candidates, result, call))
-
-
-def with_traffic(job: Job, planned: Planned, result: Fit) -> Fit:
-    """The result with the traffic of the original's order and of the shipped order, for each size of on-chip memory."""
-    graph = planned.best.graph
-    file_order = tuple(range(len(graph.ops)))
-    after = (result.graph, result.together.order.steps) if result.ships_plan else (graph, file_order)
-    rows = []
-    for size in job.options.on_chip:
-        one, other = (
-            off_chip_traffic(item, steps, size, block_bytes=BLOCK_BYTES) for item, steps in ((graph, file_order), after)
-        )
-        rows.append(OnChip(size, one, other))
-    return replace(result, traffic=tuple(rows))

@@ -26,7 +26,18 @@ from downset.messages import Message, Setting
 from downset.results.fit import Fit
 from downset.text import abridged, format_bytes, printable
 
-__all__ = ["Firmware", "arena_bytes", "firmware", "resolver_method"]
+__all__ = [
+    "Firmware",
+    "arena_bytes",
+    "array_lines",
+    "firmware",
+    "identifier",
+    "in_files",
+    "one_line",
+    "operator_lines",
+    "planning_bytes",
+    "resolver_method",
+]
 
 _ALIGNMENT = 16
 """Bytes to which TFLite Micro asks the model and the arena to be aligned."""
@@ -89,31 +100,37 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
         fits = " fits the file's exact int8 form, which TFLite Micro runs"
         raise UnsupportedError(reason, *(("; ", Setting("int8", True), fits) if fit.int8_form else ()))
     path = Path(fit.output_path)
-    prefix = _identifier(path.stem)
-    array = _array(path.read_bytes())
+    constants = _constants(fit, identifier(path.stem), path)
+    return in_files(path, _comment(fit, path), [*constants, *operator_lines(path), *state_functions(path)], include)
+
+
+def in_files(path: Path, comment: Sequence[str], body: Sequence[str], include: str) -> Firmware:
+    """The model at `path` as an array, with the comment before it and the body behind it, which begins with the
+    namespace. `include`: the name by which the source includes the header; empty for one header that holds
+    everything."""
+    prefix = identifier(path.stem)
+    array = array_lines(path.read_bytes())
     guard = f"DOWNSET_{prefix.upper()}_H_"
     declared = f"alignas({_ALIGNMENT}) extern const unsigned char {prefix}_model[];"
     defined = f"alignas({_ALIGNMENT}) {'' if include else 'static '}const unsigned char {prefix}_model[] = {{"
-    body = [
-        *_comment(fit, path),
+    header = [
+        *comment,
         f"#ifndef {guard}",
         f"#define {guard}",
         "",
         "#include <stddef.h>",
         "",
         *([declared] if include else [defined, *array, "};"]),
-        *_constants(fit, prefix, path),
-        *_operators(path),
-        *state_functions(path),
+        *body,
         f"}}  // namespace downset_{prefix}",
         "",
         f"#endif  // {guard}",
         "",
     ]
     if not include:
-        return Firmware("\n".join(body))
+        return Firmware("\n".join(header))
     source = [
-        f"// {_safe(path.name)}, written by downset {__version__}.",
+        f"// {one_line(path.name)}, written by downset {__version__}.",
         f'#include "{include}"',
         "",
         defined,
@@ -121,16 +138,16 @@ def firmware(fit: Fit, *, include: str = "") -> Firmware:
         "};",
         "",
     ]
-    return Firmware("\n".join(body), "\n".join(source))
+    return Firmware("\n".join(header), "\n".join(source))
 
 
 def _comment(fit: Fit, path: Path) -> list[str]:
     graph = fit.graph
     return [
-        f"// {_safe(path.name)}: {len(graph.ops)} operators, written by downset {__version__} from "
-        f"{_safe(Path(fit.model).name)} ({fit.shipped}).",
+        f"// {one_line(path.name)}: {len(graph.ops)} operators, written by downset {__version__} from "
+        f"{one_line(Path(fit.model).name)} ({fit.shipped}).",
         "//",
-        f"// The arena was measured in TFLite Micro {_safe(fit.versions.get('tflite-micro', ''))} on a 64-bit",
+        f"// The arena was measured in TFLite Micro {one_line(fit.versions.get('tflite-micro', ''))} on a 64-bit",
         "// host with its reference kernels. On a 32-bit target the tail is smaller, as its pointers are; other",
         "// kernels may take more scratch. Not checked: your target, its compiler, and its kernels.",
         "// MicroInterpreter::arena_used_bytes() tells the bytes used there.",
@@ -243,16 +260,17 @@ def _operator_list(title: str, operators: Sequence[str]) -> list[str]:
     if not operators:
         return []
     more = [f"and {len(operators) - _LISTED} more"] * (len(operators) > _LISTED)
-    return [f"// {title}", *(f"//   {_safe(operator)}" for operator in (*operators[:_LISTED], *more))]
+    return [f"// {title}", *(f"//   {one_line(operator)}" for operator in (*operators[:_LISTED], *more))]
 
 
-def _operators(path: Path) -> list[str]:
+def operator_lines(path: Path) -> list[str]:
+    """C++ that registers the operators of the file."""
     names = builtin_operators(path)
     methods = [(name, resolver_method(name)) for name in names]
     calls = [
         f"  ok = resolver.{method}() == 0 && ok;"
         if method
-        else f"  // custom operator {_safe(name)}: resolver.AddCustom(...)"
+        else f"  // custom operator {one_line(name)}: resolver.AddCustom(...)"
         for name, method in methods
     ]
     return [
@@ -286,18 +304,20 @@ def planning_bytes(graph: Graph, *, scratch: bool) -> int:
     return _PLANNING_BYTES * (placed + (len(graph.ops) if scratch else 0))
 
 
-def _array(data: bytes) -> list[str]:
+def array_lines(data: bytes) -> list[str]:
+    """The elements of a C array of these bytes."""
     return [
         "    " + ", ".join(f"0x{byte:02x}" for byte in data[start : start + _PER_LINE]) + ","
         for start in range(0, len(data), _PER_LINE)
     ]
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """The name as a C identifier in small letters."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower() or "model"
     return word if not word[0].isdigit() else f"m_{word}"
 
 
-def _safe(name: str) -> str:
+def one_line(name: str) -> str:
     """The name as one line for a line comment, without backslashes, which would join it with the next line."""
     return printable(os.fspath(name).replace("\\", "/"))[:80]

@@ -15,12 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from downset.errors import UnsupportedError
 from downset.extras import optional_library
+from downset.integrations.executorch_memories import MemoriesReport, MemorySettings, with_moves
 from downset.integrations.executorch_offsets import MemoryMap, PlacementSettings, Spec, plan_specs
 from downset.integrations.executorch_order import Dialect, GraphReport, reordered
 from downset.integrations.user_warning import warn_user
 
-__all__ = ["GraphReport", "MemoryMap", "Spec", "algorithm", "order_pass", "planning_pass", "suite_member"]
+__all__ = [
+    "GraphReport",
+    "MemoriesReport",
+    "MemoryMap",
+    "Spec",
+    "algorithm",
+    "memories_pass",
+    "order_pass",
+    "planning_pass",
+    "suite_member",
+]
 
 Report = Callable[[GraphReport], None]
 
@@ -65,6 +77,53 @@ def planning_pass(
             return super().run(graph_module, graph_signature)
 
     return OrderingMemoryPlanningPass(memory_planning_algo=_algorithm(settings), **options)
+
+
+def memories_pass(
+    *,
+    fast_bytes: int,
+    slow_bytes: int,
+    method: str = "joint",
+    time_limit_s: float = 10.0,
+    report: Callable[[MemoriesReport], None] | None = None,
+    **options: Any,
+) -> Any:
+    """A `MemoryPlanningPass` for `ExecutorchBackendConfig(memory_planning_pass=...)` for fast memory (`mem_id` 1) with
+    slow memory behind it (`mem_id` 2): it orders the operators of a graph, and clones tensors from one memory to the
+    other where that makes fewer bytes go to and from slow memory.
+
+    `method` and `time_limit_s` as in `plan_memories`; each operand of a call in slow memory counts once. `report` is
+    called with a `MemoriesReport`. A buffer that calls write to lies in slow memory and stays there. `options` are
+    those of `MemoryPlanningPass`. Raises InfeasibleError where the memories hold no plan, and UnsupportedError for a
+    graph with conditions or loops.
+    """
+    passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
+    settings = MemorySettings(fast_bytes, slow_bytes, method, time_limit_s)
+
+    class TwoMemoriesPlanningPass(passes.MemoryPlanningPass):  # type: ignore[misc, name-defined, unused-ignore]
+        """Puts moves into the graph, then plans memory as its parent does, by the plan."""
+
+        def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
+            if len(_graph_modules(graph_module)) > 1:
+                raise UnsupportedError("a graph with conditions or loops is not planned for two memories")
+            dialect = Dialect.out_variants(
+                graph_signature,
+                alignment=self.alignment,
+                inputs=self.alloc_graph_input,
+                outputs=self.alloc_graph_output,
+                buffers=self.alloc_mutable_buffers,
+            )
+            moved = with_moves(graph_module, dialect, settings)
+            if report is not None:
+                report(moved.report)
+
+            def downset(alignment: int, specs: Any, *_: Any, **__: Any) -> list[int]:
+                return moved.place(list(specs), alignment)
+
+            self.memory_planning_algo = downset
+            return super().run(graph_module, graph_signature)
+
+    return TwoMemoriesPlanningPass(**options)
 
 
 def order_pass(*, work_limit: int = 20_000, report: Report | None = None) -> Callable[[Any], Any]:

@@ -22,7 +22,7 @@ from downset.memory.records import Record, align_up
 from downset.results.plans import Order
 from downset.text import abridged, format_bytes
 
-__all__ = ["Dialect", "GraphReport", "reordered"]
+__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "is_alloc", "reordered"]
 
 _SHARES = "_share_alloc_with_arg_idx"
 """The mark of a call that writes into the bytes of one of its arguments."""
@@ -96,7 +96,7 @@ def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, 
     """Move the nodes of a graph into the order of least bytes; None if there is nothing to order. Raises
     UnsupportedError if a graph cannot be ordered, and leaves the graph as it is."""
     graph = graph_module.graph
-    units = _Units(list(graph.nodes), dialect)
+    units = Units(list(graph.nodes), dialect)
     if len(units.members) < 2:
         return None
     file_steps = tuple(range(len(units.members)))
@@ -116,7 +116,7 @@ def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, 
 
 
 @dataclass(slots=True)
-class _SpecStorage:
+class SpecStorage:
     """One storage, and the units that use it."""
 
     nbytes: int = 0
@@ -131,7 +131,7 @@ class _SpecStorage:
     """The units that write to it, without the one that makes it."""
 
 
-class _Units:
+class Units:
     """The units of a graph and the blocks of bytes that they use. `head`: inputs and attributes, which stay first."""
 
     def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
@@ -139,7 +139,7 @@ class _Units:
         self.head = [node for node in nodes if node.op in ("placeholder", "get_attr")]
         self.members = _units(nodes)
         self._unit_of = {node: unit for unit, members in enumerate(self.members) for node in members}
-        self._storages = _SpecStorages(nodes, dialect)
+        self._storages = SpecStorages(nodes, dialect)
         for node in self.head:
             for storage in self._storages.of(node):
                 storage.is_input = True
@@ -162,6 +162,25 @@ class _Units:
                 storage.kept = True
                 if not dialect.outputs:
                     storage.nbytes = 0
+
+    def storages(self) -> Iterable[SpecStorage]:
+        return self._storages.all()
+
+    def of(self, node: Any) -> list[SpecStorage]:
+        """The storages that hold the value of a node."""
+        return self._storages.of(node)
+
+    def touching(self, unit: int) -> list[SpecStorage]:
+        """The storages that a unit uses, each once."""
+        return [storage for storage in self._storages.all() if unit in storage.touched]
+
+    def root_node(self, storage: SpecStorage) -> Any:
+        """The node that makes the bytes of a storage: an input, or the call that writes there."""
+        nodes = self.head if storage.is_input else self.members[storage.made_by or 0]
+        return next(node for node in nodes if not is_alloc(node) and storage in self._storages.of(node))
+
+    def root_spec(self, storage: SpecStorage) -> Any:
+        return self.root_node(storage).meta["spec"]
 
     def problem(self) -> OrderProblem:
         before: list[set[int]] = [set() for _ in self.members]
@@ -202,18 +221,18 @@ class _Units:
         return sum(arena_of(records, settings)[1] for records in memories.values())
 
 
-class _SpecStorages:
+class SpecStorages:
     """The storages of a graph. Keys of the same bytes are one storage."""
 
     def __init__(self, nodes: Sequence[Any], dialect: Dialect) -> None:
         self._keys: dict[Any, list[object]] = {}
-        self._storage_of: dict[object, _SpecStorage] = {}
+        self._storage_of: dict[object, SpecStorage] = {}
         self._joined: dict[object, object] = {}
         for node in nodes:
             tensors = [] if node.op == "output" else list(dialect.tensors(node))
             self._keys[node] = [key for key, _, _ in tensors]
             for key, nbytes, memory in tensors:
-                storage = self._storage_of.setdefault(key, _SpecStorage())
+                storage = self._storage_of.setdefault(key, SpecStorage())
                 storage.nbytes, storage.memory = max(storage.nbytes, nbytes), memory
         for node in nodes:
             pairs = list(dialect.views(node))
@@ -231,10 +250,12 @@ class _SpecStorages:
             self._joined[inner] = outer
             self._storage_of[outer].nbytes = max(self._storage_of[outer].nbytes, self._storage_of.pop(inner).nbytes)
 
-    def of(self, node: Any) -> list[_SpecStorage]:
+    def of(self, node: Any) -> list[SpecStorage]:
+        if node not in self._keys:
+            return []  # made after the storages were read
         return [self._storage_of[key] for key in dict.fromkeys(map(self._root, self._keys[node]))]
 
-    def all(self) -> Iterable[_SpecStorage]:
+    def all(self) -> Iterable[SpecStorage]:
         return self._storage_of.values()
 
     def _root(self, key: object) -> object:
@@ -253,14 +274,14 @@ def _units(nodes: Sequence[Any]) -> list[list[Any]]:
         if node.op in ("placeholder", "get_attr", "output"):
             continue
         first = min(node.users, key=position.__getitem__, default=None)
-        if _is_alloc(node) and first is not None and first.op != "output":
+        if is_alloc(node) and first is not None and first.op != "output":
             waiting.setdefault(first, []).append(node)
         else:
             units.append([*waiting.pop(node, ()), node])
     return units
 
 
-def _is_alloc(node: Any) -> bool:
+def is_alloc(node: Any) -> bool:
     target: Any = getattr(node, "target", None)
     return getattr(target, "__module__", "") == "executorch.exir.memory" and target.__name__ == "alloc"
 
@@ -283,9 +304,9 @@ def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
 def _meta_spec(node: Any) -> Any:
     """The spec of a node. An allocation gets its spec late; until then it is the spec of the only call that writes
     there."""
-    if "spec" not in node.meta and _is_alloc(node):
+    if "spec" not in node.meta and is_alloc(node):
         for user in node.users:
-            if sum(map(_is_alloc, user.kwargs.values())) == 1 and node in user.kwargs.values():
+            if sum(map(is_alloc, user.kwargs.values())) == 1 and node in user.kwargs.values():
                 return user.meta.get("spec")
     return node.meta.get("spec")
 
@@ -317,7 +338,7 @@ def _in_place(node: Any) -> Iterator[Any]:
         if returned.alias_info is not None and returned.alias_info.is_write:
             for argument, value in _arguments(node, schema):
                 if argument.alias_info is not None and argument.alias_info.before_set & returned.alias_info.before_set:
-                    yield from (source for source in _leaves(value) if hasattr(source, "op") and not _is_alloc(source))
+                    yield from (source for source in _leaves(value) if hasattr(source, "op") and not is_alloc(source))
     if (shares := node.meta.get(_SHARES)) is not None:
         yield node.args[shares]
 
@@ -327,7 +348,7 @@ def _written(node: Any) -> Iterator[Any]:
     if schema is not None:
         for argument, value in _arguments(node, schema):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from (target for target in _leaves(value) if hasattr(target, "op") and not _is_alloc(target))
+                yield from (target for target in _leaves(value) if hasattr(target, "op") and not is_alloc(target))
     if (shares := node.meta.get(_SHARES)) is not None:
         yield node.args[shares]
 

@@ -207,7 +207,7 @@ def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
 
 def _is_view(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -> bool:
     """Whether the first output is the same bytes as the first input."""
-    if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT:
+    if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT or op.attrs.get("move"):
         return False
     source, output = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.role != "activation" or source.nbytes != output.nbytes:
@@ -289,7 +289,7 @@ def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) 
     """The storages of equal size that the operator's output may overwrite, in the sequence of its inputs: runtimes take
     the first."""
     position = model.in_place_input.get(op.kind)
-    if position is None and op.kind not in model.in_place:
+    if (position is None and op.kind not in model.in_place) or op.attrs.get("move"):
         return []
     if len(op.outputs) != 1 or op.outputs[0] == ABSENT:
         return []

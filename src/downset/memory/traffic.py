@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from downset.errors import LimitReached, UsageError
 from downset.graph.core import ABSENT, Graph
-from downset.messages import Setting
 
 __all__ = ["Traffic", "off_chip_traffic"]
 
@@ -75,8 +74,7 @@ def _check_size(graph: Graph, steps: Sequence[int], block_bytes: int | None) -> 
     if accesses > _MOST_ACCESSES:
         raise LimitReached(
             f"{graph.name}: its traffic is {accesses:,} accesses to cache blocks of {block_bytes} bytes, and at most "
-            f"{_MOST_ACCESSES:,} are simulated; leave out ",
-            Setting("on_chip"),
+            f"{_MOST_ACCESSES:,} are simulated; use whole tensors (block_bytes=None)"
         )
 
 

@@ -12,6 +12,7 @@ from downset.memory.liveness import OrderProblem
 from downset.memory.models import MemoryModel, MemoryName, stated_model
 from downset.reports.document import Document
 from downset.reports.fit_document import fit_document
+from downset.reports.memories_document import memories_document
 from downset.reports.pipeline_documents import split_document
 from downset.reports.plan_documents import (
     arena_document,
@@ -24,6 +25,7 @@ from downset.reports.plan_documents import (
 from downset.reports.stages import stage_document, stage_plan_document
 from downset.reports.training import compiled_document, recomputation_document, recompute_document
 from downset.results.fit import Fit, Recomputation
+from downset.results.memories_fit import MemoriesFit
 from downset.results.pipelines import Pipeline
 from downset.results.plans import Arena, Order, SharedObjects, StagePlan, Together
 from downset.results.stages import StageResult
@@ -94,6 +96,7 @@ def _alone(plan: object, *, title: str = "") -> Document:
 
 _DOCUMENTS: dict[type, Callable[[Any], Document]] = {
     Fit: fit_document,
+    MemoriesFit: memories_document,
     Order: plain_order_document,
     Together: together_document,
     Arena: arena_document,

@@ -84,7 +84,6 @@ def fit_document(fit: Fit) -> Document:
         Section("Figures", (_bytes_table(fit), *peak_table(peak, most=_LARGEST), *_sessions(fit), *_strips(fit))),
         Section("What was done", (Facts((_moved(views), *done_lines(fit))), Facts(notes, PAGE))),
         Section("What could be done next", (Steps(tuple(fit_next_steps(fit))),)),
-        Section("Off-chip traffic", (_traffic(fit),)),
         Section("How to run it", _run(fit)),
     )
     return Document(
@@ -305,22 +304,6 @@ def _moved(views: list[ArenaView]) -> str:
 def further_notes(fit: Fit) -> tuple[str, ...]:
     """The notes, but not why nothing was measured, which the verdict says."""
     return tuple(note for note in fit.notes if not fit.not_measured or fit.not_measured not in note)
-
-
-def _traffic(fit: Fit) -> Table:
-    def total(traffic: Any) -> str:
-        return format_bytes(traffic.total_bytes)
-
-    return Table(
-        (
-            Column("on chip, bytes", "on_chip_bytes", format_bytes, key="on_chip_bytes"),
-            Column("moved before", "before", total, key="before"),
-            Column("moved after", "after", total, key="after"),
-        ),
-        fit.traffic,
-        "bytes that move between the chip and the memory outside it (simulated; a dead tensor frees its room at once)",
-        key="traffic",
-    )
 
 
 def _run(fit: Fit) -> tuple[Part, ...]:

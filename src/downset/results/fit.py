@@ -9,7 +9,6 @@ from typing import Literal
 
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
-from downset.memory.traffic import Traffic
 from downset.messages import Call
 from downset.results.comparisons import Comparison
 from downset.results.inspections import end_of
@@ -27,7 +26,6 @@ __all__ = [
     "Fit",
     "FrontRow",
     "Measured",
-    "OnChip",
     "RamVerdict",
     "Recomputation",
 ]
@@ -108,15 +106,6 @@ class Measured:
         return self.before + self.kernel_bytes[0], self.after + self.kernel_bytes[1]
 
     __repr__ = abridged
-
-
-@dataclass(frozen=True, slots=True)
-class OnChip:
-    """Simulated off-chip traffic before and after, with this much memory on chip."""
-
-    on_chip_bytes: int
-    before: Traffic
-    after: Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +203,6 @@ class Fit:
     output_path: str | None
     notes: tuple[str, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
-    traffic: tuple[OnChip, ...] = ()
     not_measured: str = ""
     not_in_tflm: str = ""
     policy: Policy = NO_LIMITS

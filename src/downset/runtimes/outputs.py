@@ -29,7 +29,7 @@ from downset.process.isolation import isolated
 from downset.results.sessions import DEFAULT, SessionSettings
 from downset.runtimes.feeds import Feeds, saved, unpacked
 from downset.runtimes.ort_settings import open_session, session_outputs
-from downset.runtimes.tflm import ARENA_BYTES, count_of
+from downset.runtimes.tflm import arena_size, count_of
 from downset.text import brief
 
 __all__ = [
@@ -187,7 +187,7 @@ def tflm_here(
     runtime = optional_library("tflite_micro", what="running in TFLite Micro", extra="tflm").runtime
     outputs = []
     try:
-        interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
+        interpreter = runtime.Interpreter.from_file(path, arena_size=arena_size(path))
         if states and not resource_variables(path):
             _fill_with_noise(interpreter)
         for place, initial in states:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
+from downset.formats.tflite.read import two_memories
 from downset.messages import Setting
 from downset.process.isolation import isolated
 from downset.results.sessions import Latency
@@ -22,10 +23,28 @@ from downset.runtimes.inputs import random_array
 from downset.runtimes.latencies import latencies
 from downset.runtimes.rounds import round_seconds
 
-__all__ = ["ARENA_BYTES", "count_of", "is_installed", "measure", "time_runs"]
+__all__ = ["ARENA_BYTES", "LARGEST_SPAN", "arena_size", "count_of", "is_installed", "measure", "time_runs"]
 
 ARENA_BYTES = 1 << 28
 """Bytes of the arena given to TFLite Micro here; pages that are never touched take no memory."""
+
+
+LARGEST_SPAN = 1 << 30
+"""Bytes of address space from the lower memory to the end of the higher one that a run here takes at most."""
+
+
+def arena_size(path: str | os.PathLike[str]) -> int:
+    """Bytes of the arena that a run of this file gets here: a file with moves reaches over both of its memories, and
+    what lies between them is never touched. Raises UnsupportedError where they lie too far apart."""
+    memories = two_memories(path)
+    if memories is None:
+        return ARENA_BYTES
+    if memories.span_bytes > LARGEST_SPAN:
+        raise UnsupportedError(
+            f"{Path(path).name} reaches over {memories.span_bytes:,} bytes of addresses from one memory to the other: "
+            f"here at most {LARGEST_SPAN:,} are run"
+        )
+    return ARENA_BYTES + memories.span_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +114,7 @@ def time_here(paths: Sequence[str], limit: float | None, seed: int, budget_s: fl
     """`time_runs` inside the worker process: seconds by round and file."""
     runtime = optional_library("tflite_micro", what="timing in TFLite Micro", extra="tflm").runtime
     try:
-        interpreters = [runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES) for path in paths]
+        interpreters = [runtime.Interpreter.from_file(path, arena_size=arena_size(path)) for path in paths]
         files = [(_setting_inputs(interpreter, seed), interpreter.invoke) for interpreter in interpreters]
         return {"seconds": round_seconds(files, limit=limit, budget_s=budget_s)}
     except (RuntimeError, ValueError) as error:
@@ -120,7 +139,7 @@ def run_here(path: str, seed: int, steps: int) -> dict[str, npt.NDArray[Any]]:
     """`measure` inside the worker process; TFLite Micro prints its allocations to C's stdout or stderr."""
     runtime = optional_library("tflite_micro", what="measuring in TFLite Micro", extra="tflm").runtime
     try:
-        interpreter = runtime.Interpreter.from_file(path, arena_size=ARENA_BYTES)
+        interpreter = runtime.Interpreter.from_file(path, arena_size=arena_size(path))
         outputs = []
         for step in range(steps):
             _setting_inputs(interpreter, seed + step)()

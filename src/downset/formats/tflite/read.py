@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +27,10 @@ from downset.formats.tflite.stored_states import STATES_KEY, read_states
 from downset.graph.core import ABSENT, Graph, InPlaceState, Op, Role, Source, Tensor, tensor_bytes
 from downset.messages import Setting
 from downset.process.file_ranges import FileRange, FileState, file_state
+from downset.results.two_memories import MEMORIES_KEY, TwoMemories, read_two_memories
 from downset.text import printable
 
-__all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables"]
+__all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables", "two_memories"]
 
 DTYPES = {
     0: "float32",
@@ -143,6 +144,12 @@ def resource_variables(path: str | os.PathLike[str]) -> int:
     return len(_reader(path).variable_names())
 
 
+def two_memories(path: str | os.PathLike[str]) -> TwoMemories | None:
+    """The record of the two memories of a file with moves; None for any other file. Raises LoadError for a damaged
+    one."""
+    return _read(Path(path), _TfliteGraphReader.two_memories)
+
+
 def _schema() -> Any:
     return optional_library("ai_edge_litert.schema_py_generated", what="reading .tflite files", extra="tflite")
 
@@ -173,6 +180,8 @@ class _TfliteGraphReader:
             for index in range(len(raw))
         ]
         ops = self._operators(subgraph, tensors)
+        if self._metadata(MEMORIES_KEY) is not None:
+            ops = [_marked(op, tensors) for op in ops]
         written = {index for op in ops for index in op.outputs} | set(inputs)
         for index, tensor in enumerate(tensors):
             if tensor.nbytes == 0 and index not in written and tensor.role == "activation":
@@ -183,16 +192,27 @@ class _TfliteGraphReader:
 
     def _states(self, number: Mapping[str, int]) -> tuple[InPlaceState, ...]:
         """The states that the file's metadata says to be in place. `number`: the tensors by name."""
-        entries = (self._model.Metadata(index) for index in range(self._model.MetadataLength()))
-        buffers = [entry.Buffer() for entry in entries if entry.Name() == STATES_KEY.encode()]
-        if not buffers:
+        said = self._metadata(STATES_KEY)
+        if said is None:
             return ()
-        start, size = self._buffer(buffers[-1])
-        stored = read_states(self._data[start : start + size])
+        stored = read_states(said)
         lost = next((name for one in stored for name in (one.input, one.output) if name not in number), None)
         if lost is not None:
             raise LoadError(f"{self._path} names a state {lost!r} that is not a tensor of it")
         return tuple(InPlaceState(one.name, number[one.input], number[one.output], one.initial_bytes) for one in stored)
+
+    def _metadata(self, name: str) -> bytes | None:
+        """The content of the last metadata of this name; None where there are none."""
+        entries = (self._model.Metadata(index) for index in range(self._model.MetadataLength()))
+        buffers = [entry.Buffer() for entry in entries if entry.Name() == name.encode()]
+        if not buffers:
+            return None
+        start, size = self._buffer(buffers[-1])
+        return self._data[start : start + size]
+
+    def two_memories(self) -> TwoMemories | None:
+        said = self._metadata(MEMORIES_KEY)
+        return None if said is None else read_two_memories(said)
 
     def input_axes(self) -> dict[str, Axes]:
         """The sizes of the inputs, by name."""
@@ -405,6 +425,13 @@ class _TfliteGraphReader:
             return None
         creator = getattr(self._schema, "BuiltinOptionsCreator", None)
         return creator(raw.BuiltinOptionsType(), table) if creator else None
+
+
+def _marked(op: Op, tensors: Sequence[Tensor]) -> Op:
+    """The operator, marked (attribute `move`) where it moves a tensor from one memory to the other."""
+    ends = [tensors[tensor] for tensor in (*op.inputs[:1], *op.outputs) if tensor != ABSENT]
+    moves = op.kind == "Reshape" and len(ends) == 2 and ends[0].shape == ends[1].shape
+    return replace(op, attrs={**op.attrs, "move": 1}) if moves else op
 
 
 def _shape(raw: Any) -> tuple[int, ...]:

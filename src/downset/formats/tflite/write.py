@@ -15,12 +15,15 @@ from downset.errors import UnsupportedError, UsageError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
 from downset.formats.tflite.stored_states import STATES_KEY, packed_states, states_of
+from downset.formats.tflite.write_moves import write_moves
 from downset.formats.tflite.write_states import write_states
 from downset.graph.core import Graph
+from downset.memories.program import MovedProgram
 from downset.process.whole_files import write_whole
 from downset.results.streams import STREAM_KEY, StreamRecord, read_stream_record
+from downset.results.two_memories import MEMORIES_KEY, TwoMemories
 
-__all__ = ["export_tflite"]
+__all__ = ["export_in_memories", "export_tflite"]
 
 _METADATA = "OfflineMemoryAllocation"
 
@@ -44,13 +47,57 @@ def export_tflite(
     replaced. Raises UnsupportedError for a graph that is not from a .tflite file or cannot be stated in one, or whose
     states in place the offsets do not keep, and UsageError where the file cannot be written.
     """
+    file = _own_file(graph)
+    place = _write_operators(file, graph, steps, record)
+    _add_states(file, graph, offsets or {})
+    if offsets is not None:
+        _append_offsets(file, {place[tensor]: offset for tensor, offset in offsets.items()})
+        if kernels:
+            _append_metadata(file, KERNELS_KEY, kernels.encode())
+    write_whole(path, file.packed(), source=Path(graph.source.path))
+
+
+def export_in_memories(
+    path: str | os.PathLike[str], graph: Graph, program: MovedProgram, memories: TwoMemories
+) -> None:
+    """Write the file the graph was loaded from with the operators and the moves of a program for two memories.
+
+    The offsets of both memories stand in one table, and `memories` in the metadata `downset.memories`. Raises
+    UnsupportedError as `export_tflite` does, and for states and operators with bodies, whose tensors TFLite Micro
+    places by itself; UsageError where an offset does not fit the format."""
+    file = _own_file(graph)
+    if graph.states or len(file.model.subgraphs) > 1:
+        raise UnsupportedError(
+            f"{graph.name} keeps states or runs bodies: no plan for two memories places their tensors"
+        )
+    place = _write_operators(file, graph, [step.operator for step in program.steps if step.operator is not None], None)
+    _append_offsets(file, write_moves(file, graph, program, place, memories))
+    _append_metadata(file, MEMORIES_KEY, memories.to_json().encode())
+    write_whole(path, file.packed(), source=Path(graph.source.path))
+
+
+def _own_file(graph: Graph) -> Flatbuffer:
+    """The tables of the graph's file, without the metadata of an earlier plan. Raises UnsupportedError for a graph of
+    another format, and for a file with moves between two memories, which fit no other plan."""
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
     file = read_flatbuffer(graph.source.path)
-    main = file.model.subgraphs[0]
-    place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
+    if file.metadata(MEMORIES_KEY) is not None:
+        raise UnsupportedError(
+            f"{graph.source.path} has moves between two memories, which follow its own order and offsets: write the "
+            "original that it was made from"
+        )
     for name in (_METADATA, KERNELS_KEY, STATES_KEY):
         _drop_metadata(file.model, name)
+    return file
+
+
+def _write_operators(
+    file: Flatbuffer, graph: Graph, steps: Sequence[int], record: StreamRecord | None
+) -> Mapping[int, int]:
+    """Put the graph's operators into the file in the order `steps`; returns the place of each tensor in the file."""
+    main = file.model.subgraphs[0]
+    place: Mapping[int, int] = dict(enumerate(graph.source.tensor_index))
     if sorted(steps) != list(range(len(graph.ops))):
         raise UnsupportedError(f"{graph.name}: an order runs each of its {len(graph.ops)} operators once")
     if graph.source.rewritten:
@@ -66,12 +113,7 @@ def export_tflite(
         if sorted(positions) != list(range(len(main.operators))):
             raise UnsupportedError(f"{graph.name}: this graph is neither its file's nor a rewrite of it")
         main.operators = [main.operators[position] for position in positions]
-    _add_states(file, graph, offsets or {})
-    if offsets is not None:
-        _add_offsets(file, graph, offsets, place)
-        if kernels:
-            _append_metadata(file, KERNELS_KEY, kernels.encode())
-    write_whole(path, file.packed(), source=Path(graph.source.path))
+    return place
 
 
 def _drop_metadata(model: Any, name: str) -> None:
@@ -85,14 +127,16 @@ def _drop_metadata(model: Any, name: str) -> None:
         model.metadata = [entry for entry in model.metadata if entry.name not in names]
 
 
-def _add_offsets(file: Flatbuffer, graph: Graph, offsets: Mapping[int, int], place: Mapping[int, int]) -> None:
+def _append_offsets(file: Flatbuffer, offsets: Mapping[int, int]) -> None:
+    """Add TFLite Micro's table. `offsets`: by tensor of the file's main subgraph."""
     count = sum(len(subgraph.tensors) for subgraph in file.model.subgraphs)
     plan = np.full(3 + count, -1, np.int32)
     plan[:3] = (1, 0, count)
     for tensor, offset in offsets.items():
         if offset >= 1 << 31:
-            raise UsageError(f"tensor {graph.tensors[tensor].name!r} lies at {offset}: the format ends at 2 GiB")
-        plan[3 + place[tensor]] = offset
+            name = (file.model.subgraphs[0].tensors[tensor].name or b"").decode(errors="replace")
+            raise UsageError(f"tensor {name!r} lies at {offset}: the format ends at 2 GiB")
+        plan[3 + tensor] = offset
     _append_metadata(file, _METADATA, plan.tobytes())
 
 

@@ -1,0 +1,133 @@
+"""MobileNet v2 in float32 with 256 KB of fast memory: bytes of activations to and from slow memory, as whole tensors
+and as segments in strips of rows.
+
+    python -m experiments.memories.strips [--quick]
+
+Segments lie between operators that one tensor crosses. A chain of segments of least cost is chosen by dynamic
+programming: each is priced alone, its input and its result in slow memory, by the quick residency of its operators on
+rows. The chain is then one network, with exact residency in its sequence. Input and output of the network lie in slow
+memory. A direct access costs what the reference kernel reads. TiGrIS 0.12.1 (`-m 256K+8M`) moves 21.23 MB.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from downset import DownsetError, Graph, load
+from downset.budget import Budget
+from downset.memories.moves import implied
+from downset.memories.of_graph import Request, memories_form
+from downset.memories.residency import exact_residency, quick_residency
+from downset.memory.models import TFLM_WITHOUT_OFFSETS
+from downset.partial.rewrite import InStrips, in_strips
+from experiments.frame import Experiment, fields, run
+from experiments.rows import Row
+from experiments.serenity.float_copy import write_float_copy
+from experiments.serenity.swiftnet import MODEL, part
+
+SOURCE = MODEL.parent / "mobilenet_v2_1.0_224_quant.tflite"
+FAST_BYTES = 256 * 1024
+TIGRIS_BYTES = 21_230_000
+AHEAD, QUICK_AHEAD = 7, 3
+"""The most cuts that one segment reaches."""
+
+
+def request() -> Request:
+    return Request(FAST_BYTES, TFLM_WITHOUT_OFFSETS, inputs="slow", outputs="slow")
+
+
+def cost_of(graph: Graph) -> int | None:
+    """The quick residency of the operators in their sequence; None where one does not fit."""
+    try:
+        problem = memories_form(graph, request()).problem
+    except DownsetError:
+        return None
+    return quick_residency(problem, range(len(graph.ops))).cost
+
+
+def cuts_of(graph: Graph) -> list[int]:
+    """The operators before which one activation is alive."""
+    made = {tensor: index for index, op in enumerate(graph.ops) for tensor in op.outputs}
+    last = {
+        tensor: index
+        for index, op in enumerate(graph.ops)
+        for tensor in op.inputs
+        if tensor >= 0 and graph.tensors[tensor].role == "activation"
+    }
+    crossing = (sum(made.get(t, -1) < cut <= last[t] for t in last) for cut in range(1, len(graph.ops)))
+    return [0, *(cut for cut, count in enumerate(crossing, 1) if count == 1), len(graph.ops)]
+
+
+def priced(graph: Graph, first: int, stop: int) -> tuple[int, InStrips | None] | None:
+    """(cost, segment) of the cheapest way to run operators [first, stop); no segment: as they are."""
+    inside = part(graph, first, stop - 1)
+    shape = graph.tensors[graph.ops[stop - 1].outputs[0]].shape
+    rows = shape[1] if len(shape) == 4 else 1
+    ways: list[tuple[int | None, InStrips | None]] = [(cost_of(inside), None)] if stop - first <= 3 else []
+    for strips, even in product(sorted({rows, rows // 2, rows // 4} - {0, 1}), (False, True)):
+        try:
+            network = in_strips(inside, [InStrips(0, stop - first, strips, even=even)])
+        except DownsetError:
+            continue
+        ways.append((cost_of(network), InStrips(first, stop, strips, even=even)))
+    return min(((cost, way) for cost, way in ways if cost is not None), key=lambda one: one[0], default=None)
+
+
+def chain(graph: Graph, ahead: int) -> list[InStrips]:
+    """The segments of the chain of least cost; those of one strip are left out."""
+    cuts = cuts_of(graph)
+    best: dict[int, tuple[int, tuple[InStrips, ...]]] = {0: (0, ())}
+    for index, first in enumerate(cuts[:-1]):
+        for stop in cuts[index + 1 : index + 1 + ahead] if first in best else ():
+            found = priced(graph, first, stop)
+            if found is None:
+                continue
+            cost = best[first][0] + found[0]
+            if stop not in best or cost < best[stop][0]:
+                best[stop] = (cost, best[first][1] + (() if found[1] is None else (found[1],)))
+    return list(best[len(graph.ops)][1])
+
+
+def row_of(name: str, graph: Graph, segments: Sequence[InStrips]) -> Row:
+    network = in_strips(graph, segments) if segments else graph
+    problem = memories_form(network, request()).problem
+    order = range(len(network.ops))
+    found = exact_residency(problem, order, clock=Budget(3600.0, 5_000_000).start(), most_width=512)
+    taken = implied(problem, order, found.residences)
+    return {
+        "program": name,
+        "operators": len(network.ops),
+        "segments": len(segments),
+        "moved": taken.moved_bytes,
+        "direct": taken.direct_bytes,
+        "total": taken.cost,
+        "bound": found.bound,
+        "tigris": TIGRIS_BYTES,
+    }
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    if not SOURCE.exists():
+        return
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "float.tflite"
+        write_float_copy(SOURCE, target)
+        graph = load(target)
+        yield row_of("whole tensors", graph, [])
+        yield row_of("strips of rows", graph, chain(graph, QUICK_AHEAD if options.quick else AHEAD))
+
+
+EXPERIMENT = Experiment(
+    "memories_strips",
+    rows,
+    (*fields("program", "operators", "segments"), *fields("moved", "direct", "total", "bound", "tigris", spec=",")),
+    key=("program",),
+    quick="shorter segments, nothing written",
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)

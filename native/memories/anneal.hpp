@@ -1,0 +1,117 @@
+// A search over orders: blocks of operators move, and a quick residency says what each order costs. Oracle:
+// tests/memories/oracles/machine.py, for the least cost of each order found.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "deadline.hpp"
+#include "memories/belady.hpp"
+
+namespace downset {
+
+// Pseudo-random numbers that every platform repeats (xorshift64*).
+class Draws {
+public:
+    explicit Draws(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull + 0x1234567ull) {
+        if (!state_) state_ = 1;
+    }
+    std::uint64_t next() {
+        state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
+        return state_ * 0x2545F4914F6CDD1Dull;
+    }
+    int below(int count) { return static_cast<int>((next() >> 33) % static_cast<std::uint64_t>(count)); }
+    double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+
+private:
+    std::uint64_t state_;
+};
+
+struct OrdersFound {
+    std::vector<std::pair<Cost, Ints>> best;  // different orders, the cheapest first
+    std::int64_t tried = 0;
+};
+
+class OrderAnneal {
+public:
+    OrderAnneal(const MemoriesProblem& problem, std::uint64_t seed)
+        : problem_(problem), quick_(problem), draws_(seed) {}
+
+    // `tries` orders from `start` on, at falling temperatures; at most `few` of the best are kept. `limit` ends the run
+    // earlier, at the temperature that it had then.
+    OrdersFound run(Ints start, std::int64_t tries, int few, double seconds, std::int64_t limit) {
+        const Deadline deadline(seconds);
+        OrdersFound found;
+        Ints order = std::move(start), other;
+        place_.resize(problem_.count);
+        Cost cost = quick_.run(order, kUnlimited);
+        keep(found, cost, order, few);
+        const double hot = kHot * static_cast<double>(cost) + 1;
+        double heat = hot;
+        for (std::int64_t turn = 0; turn < std::min(tries, limit) && cost > 0 && problem_.count > 1; ++turn) {
+            if (turn % 256 == 0) {
+                if (deadline.passed()) break;
+                heat = hot * std::pow(kCold, static_cast<double>(turn) / static_cast<double>(tries));
+            }
+            ++found.tried;
+            if (!move(order, other)) continue;
+            const double allowed = static_cast<double>(cost) - heat * std::log(1.0 - draws_.unit());
+            const Cost limit = static_cast<Cost>(std::min(allowed, 1e17)) + 1;
+            const Cost next = quick_.run(other, limit);
+            if (next >= limit) continue;
+            if (next < cost || found.best.size() < static_cast<std::size_t>(few)) keep(found, next, other, few);
+            std::swap(order, other);
+            cost = next;
+        }
+        return found;
+    }
+
+private:
+    static constexpr Cost kUnlimited = Cost{1} << 60;
+    static constexpr int kLongest = 9;
+    static constexpr double kHot = 0.01, kCold = 0.03;  // heat as a share of the cost; of the heat at the end
+
+    const MemoriesProblem& problem_;
+    Belady quick_;
+    Draws draws_;
+    Ints place_;
+
+    // `other`: the order with one block of operators elsewhere; whether a block can move.
+    bool move(const Ints& order, Ints& other) {
+        const int count = problem_.count, size = 1 + draws_.below(std::min(kLongest, count - 1));
+        const int begin = draws_.below(count - size + 1), stop = begin + size;
+        for (int p = 0; p < count; ++p) place_[order[p]] = p;
+        int low = 0, high = count;  // the block may begin from `low` on, and end at `high`
+        for (int p = begin; p < stop; ++p) {
+            for (const int u : problem_.predecessors[order[p]])
+                if (place_[u] < begin) low = std::max(low, place_[u] + 1);
+            for (const int w : problem_.successors[order[p]])
+                if (place_[w] >= stop) high = std::min(high, place_[w]);
+        }
+        const int choices = high - size - low;  // without where it is now
+        if (choices <= 0) return false;
+        int target = low + draws_.below(choices);
+        if (target >= begin) ++target;
+        other = order;
+        if (target < begin)
+            std::rotate(other.begin() + target, other.begin() + begin, other.begin() + stop);
+        else
+            std::rotate(other.begin() + begin, other.begin() + stop, other.begin() + target + size);
+        return true;
+    }
+
+    static void keep(OrdersFound& found, Cost cost, const Ints& order, int few) {
+        auto& best = found.best;
+        if (static_cast<int>(best.size()) == few && cost >= best.back().first) return;
+        const std::pair<Cost, Ints> one{cost, order};
+        const auto place = std::lower_bound(best.begin(), best.end(), one);
+        if (place != best.end() && *place == one) return;
+        best.insert(place, one);
+        if (static_cast<int>(best.size()) > few) best.pop_back();
+    }
+};
+
+}  // namespace downset

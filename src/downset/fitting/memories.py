@@ -1,0 +1,307 @@
+"""Fits a network to fast memory with slow memory behind it: a `.tflite` file with moves that TFLite Micro executes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
+from downset.fitting.job import FilePath, Listener
+from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
+from downset.fitting.memories_result import MovedFile, other_plans, result_of
+from downset.fitting.memories_strips import networks_in_strips
+from downset.formats.firmware import planning_bytes
+from downset.formats.reading import check_readable, load
+from downset.formats.tflite.read import body_operators, resource_variables, two_memories
+from downset.formats.tflite.write import export_in_memories
+from downset.graph.core import Graph
+from downset.memories.of_graph import Prices
+from downset.memories.plan import plan_memories
+from downset.memories.program import MovedProgram, program_of
+from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryModel, memory_model
+from downset.memory.records import align_up
+from downset.memory.reference_scratch import scratch_of_operators
+from downset.messages import Message, Setting
+from downset.partial.memory_form import tflm_kept
+from downset.partial.search import PartialLimits
+from downset.process.file_ranges import check_state, file_state
+from downset.process.limits import limits
+from downset.process.whole_files import copy_whole
+from downset.results.comparisons import Comparison
+from downset.results.memories import MemoriesPlan
+from downset.results.memories_fit import MemoriesFit
+from downset.results.two_memories import ALIGNMENT, TwoMemories
+from downset.runtimes import tflm
+from downset.runtimes.compare import compare_outputs, prove_same
+from downset.runtimes.feeds import FeedSource, read_feeds
+from downset.text import format_bytes, shortened
+
+__all__ = ["fit_memories", "fit_to_memories"]
+
+_BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
+_BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
+_ROUNDS = 4
+"""Plans for a larger persistent part that are tried at most: each move takes a node and a tensor of it."""
+_STRIPS_SHARE = 0.3
+"""The share of the time limit for the search for segments in strips."""
+_RUN_DISTANCE = 1 << 26
+"""The distance at which a file is run here whose own is too long for this machine."""
+
+
+def fit_memories(  # noqa: PLR0913 - users know its keywords
+    model: FilePath,
+    *,
+    fast_bytes: int,
+    slow_bytes: int,
+    distance_bytes: int | None = None,
+    output: FilePath | None = None,
+    kernels: str | None = None,
+    prices: Mapping[str, float] | None = None,
+    time_limit_s: float = 10.0,
+    work_limit: int | None = None,
+    seed: int = 0,
+    inputs: Sequence[FilePath] = (),
+) -> MemoriesFit:
+    """Order the network in a .tflite file, and decide what lies in fast memory when and what is moved, for the least
+    bytes to and from slow memory; prove it, run it, and write `output`, which stock TFLite Micro executes.
+
+    `fast_bytes` holds tensors, TFLite Micro's persistent part as measured on this host, and the kernels' scratch where
+    fast memory lies lower; `slow_bytes` the rest. `distance_bytes`: the address of slow memory less that of fast
+    memory, negative where slow memory lies lower; by default slow memory begins where fast memory ends. A move is a
+    RESHAPE to the same shape, and one table of offsets places all tensors from the lower memory on. `kernels`: the
+    library of the firmware, as `fit` takes it: room is left for its scratch, and operators of which that is not known
+    are refused; "reference" if not given. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
+    by an operator in slow memory, in any unit; 1 each if not given. `time_limit_s`, `work_limit`, `seed` and `inputs`:
+    as `fit` takes them.
+
+    Raises InfeasibleError where an operator needs more fast memory, or all tensors together more memory, than there
+    is; UnsupportedError for files with variables, states, bodies or moves, and where TFLite Micro does not run the
+    file; other DownsetErrors for bad input. No output is written then.
+    """
+    options = TwoMemoriesOptions(
+        model,
+        fast_bytes,
+        slow_bytes,
+        distance_bytes=distance_bytes,
+        output=output,
+        kernels=kernels,
+        prices=prices,
+        time_limit_s=time_limit_s,
+        work_limit=work_limit,
+        seed=seed,
+        inputs=inputs,
+    )
+    return fit_to_memories(options, Listener())
+
+
+def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> MemoriesFit:
+    """`fit_memories`, with its keywords as one value."""
+    check_memories_options(options)
+    path = Path(options.model)
+    check_readable(path)
+    state = file_state(path.stat())
+    graph = _readable(path)
+    read_feeds(graph, options.inputs)  # a mistake is told before the searches
+    with limits(operators=len(graph.ops)), tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        job = _MemoriesJob(options, graph, _scratch(graph, options.kernels), Path(folder), listener)
+        listener.progress("running the original in TFLite Micro")
+        tail_bytes = tflm.measure(path, seed=options.seed, steps=1).tail_bytes
+        with listener.searching():
+            moved = _made(job, tail_bytes)
+        listener.progress("comparing it with the original")
+        outputs, ran_at = _compared(job, moved)
+        others = other_plans(job.options, graph, moved.memories)
+        check_state(path, state)
+        if options.output is not None:
+            copy_whole(moved.path, Path(options.output))
+        result = result_of(options, moved, outputs, others, original=graph, ran_at=ran_at)
+    return replace(result, command=memories_call(options))
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoriesJob:
+    """`scratch_bytes`: the most that the kernels of one operator ask for."""
+
+    options: TwoMemoriesOptions
+    graph: Graph
+    scratch_bytes: int
+    folder: Path
+    listener: Listener
+
+
+def _readable(path: Path) -> Graph:
+    """The network of a file whose tensors a plan can place, all of them. Raises UnsupportedError for any other."""
+    if two_memories(path) is not None:
+        raise UnsupportedError(
+            f"{path} has moves between two memories already, which follow its own order and offsets: fit the original"
+        )
+    graph = load(path)
+    kept = [tensor.name for tensor in graph.tensors if tensor.role == "state"]
+    if resource_variables(path) or graph.states or kept:
+        raise UnsupportedError(
+            f"{path} keeps variables from run to run, and {_BETWEEN_EACH}: files with variables are not fitted "
+            "to two memories"
+        )
+    if body_operators(path):
+        raise UnsupportedError(
+            f"{path} runs bodies (If, While, CallOnce), and {_BETWEEN_EACH}: such files are not fitted to two memories"
+        )
+    return graph
+
+
+def _scratch(graph: Graph, kernels: str | None) -> int:
+    """The most scratch that the kernels of one operator ask for. Raises UnsupportedError where that is not known."""
+    scratch, unknown = scratch_of_operators(graph, kernels or "reference")
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise UnsupportedError(
+            f"the scratch of {shortened(unknown[0], 60)}{more} is not known for {kernels or 'reference'} kernels, and "
+            f"{_BETWEEN}, where it would overwrite other data"
+        )
+    return max(scratch.values(), default=0)
+
+
+def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
+    """The file of least cost: of the network as it is, and of the network in strips. `tail_bytes`: the persistent part
+    of the original."""
+    best: MovedFile | None = None
+    errors: list[DownsetError] = []
+    for number, (graph, model) in enumerate(_networks(job, tail_bytes)):
+        kept = tail_bytes + max(0, tflm_kept(graph) - tflm_kept(job.graph))
+        try:
+            moved = _of_network(job, graph, model, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
+        except (InfeasibleError, UnsupportedError, LimitReached) as error:
+            errors.append(error)
+            continue
+        if best is None or moved.plan.evidence.value < best.plan.evidence.value:
+            best = moved
+    if best is None:
+        raise errors[0]
+    return best
+
+
+def _networks(job: _MemoriesJob, tail_bytes: int) -> Iterator[tuple[Graph, MemoryModel]]:
+    """Yields the networks that are planned, each with the memory model of its plan: as it is, and in strips where all
+    of it does not fit fast memory."""
+    yield job.graph, memory_model("tflm")
+    capacity = job.options.fast_bytes - tail_bytes - job.scratch_bytes
+    if peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0:
+        return
+    seconds = _STRIPS_SHARE * job.options.time_limit_s
+    search = PartialLimits(work_limit=job.options.work_limit, time_limit_s=seconds)
+    for graph in networks_in_strips(job.graph, capacity, search):
+        yield graph, TFLM_WITHOUT_OFFSETS
+
+
+def _of_network(job: _MemoriesJob, graph: Graph, model: MemoryModel, persistent: int, path: Path) -> MovedFile:
+    """The file of the best plan of a network, with the room that its own persistent part takes."""
+    tail_bytes = persistent
+    for _ in range(_ROUNDS):
+        memories = _memories(job, persistent)
+        job.listener.progress("planning both memories")
+        plan = _plan(job, graph, memories, model)
+        program = program_of(graph, plan, model)
+        export_in_memories(path, graph, program, memories)
+        tail_bytes = tflm.measure(_runnable(path, graph, program, memories)[0], steps=1).tail_bytes
+        if tail_bytes <= persistent:
+            return MovedFile(path, graph, plan, program, memories, tail_bytes)
+        persistent = align_up(tail_bytes + (tail_bytes - persistent) // 4, ALIGNMENT)
+    raise LimitReached(
+        f"TFLite Micro's persistent part grew with the moves of every plan, last to {format_bytes(tail_bytes)} B; give "
+        "more ",
+        Setting("fast_bytes"),
+    )
+
+
+def _memories(job: _MemoriesJob, persistent: int) -> TwoMemories:
+    options = job.options
+    memories = TwoMemories(
+        options.fast_bytes // ALIGNMENT * ALIGNMENT,
+        options.slow_bytes // ALIGNMENT * ALIGNMENT,
+        options.distance,
+        persistent,
+        job.scratch_bytes,
+        options.kernels or "reference",
+    )
+    planning = planning_bytes(job.graph, scratch=job.scratch_bytes > 0)
+    taken = (options.fast_bytes - memories.fast_capacity, options.slow_bytes - memories.slow_capacity)
+    for name, capacity, used in zip(
+        ("fast_bytes", "slow_bytes"), (memories.fast_capacity, memories.slow_capacity), taken, strict=True
+    ):
+        if capacity < ALIGNMENT:
+            raise InfeasibleError(
+                Message(
+                    Setting(name, getattr(options, name)),
+                    f" leaves no room for tensors: TFLite Micro's persistent part and the kernels' scratch take "
+                    f"{format_bytes(used)} B",
+                ),
+                figures={"limit_bytes": getattr(options, name), "least_bytes": used + ALIGNMENT},
+            )
+    if memories.lower_bytes < planning:
+        raise InfeasibleError(
+            f"the lower memory has {format_bytes(memories.lower_bytes)} B, and TFLite Micro needs "
+            f"{format_bytes(planning)} B there while it allocates tensors",
+            figures={"limit_bytes": memories.lower_bytes, "least_bytes": planning},
+        )
+    return memories
+
+
+def _plan(job: _MemoriesJob, graph: Graph, memories: TwoMemories, model: MemoryModel) -> MemoriesPlan:
+    options = job.options
+    try:
+        return plan_memories(
+            graph,
+            fast=memories.fast_capacity,
+            slow=memories.slow_capacity,
+            memory=model,
+            prices=Prices(**(options.prices or {})),
+            time_limit_s=options.time_limit_s,
+            work_limit=options.work_limit,
+            seed=options.seed,
+        )
+    except InfeasibleError as error:
+        least = error.figures.get("least_bytes")
+        taken = options.fast_bytes - memories.fast_capacity
+        if not isinstance(least, int) or error.figures.get("limit_bytes") != memories.fast_capacity:
+            raise
+        raise InfeasibleError(
+            Message(
+                error.message,
+                f"; with {format_bytes(taken)} B for TFLite Micro's persistent part and scratch, ",
+                Setting("fast_bytes", least + taken),
+                " is enough",
+            ),
+            figures={"limit_bytes": options.fast_bytes, "least_bytes": least + taken},
+        ) from None
+
+
+def _runnable(path: Path, graph: Graph, program: MovedProgram, memories: TwoMemories) -> tuple[Path, int | None]:
+    """(the file, or the same at a shorter distance where its own is too long for a run here; that distance)."""
+    if memories.span_bytes <= tflm.LARGEST_SPAN:
+        return path, None
+    shorter = _RUN_DISTANCE if memories.distance > 0 else -_RUN_DISTANCE
+    nearer = replace(memories, distance=shorter)
+    if nearer.span_bytes > tflm.LARGEST_SPAN or abs(shorter) < max(memories.fast_bytes, memories.slow_bytes):
+        raise UnsupportedError(f"memories of {memories.span_bytes:,} bytes of addresses are not run here")
+    twin = path.with_stem(f"{path.stem}_nearer")
+    export_in_memories(twin, graph, program, nearer)
+    return twin, shorter
+
+
+def _compared(job: _MemoriesJob, moved: MovedFile) -> tuple[Comparison, int | None]:
+    """The proof of the file and a run of both; and the distance of that run, where it was not the file's. Raises
+    InvalidPlan where the two differ."""
+    original = Path(job.options.model)
+    proof = prove_same(original, moved.path)
+    twin, ran_at = _runnable(moved.path, moved.graph, moved.program, moved.memories)
+    source = FeedSource(None, job.options.seed, job.options.inputs)
+    comparison = compare_outputs(original, twin, runtime="tflm", source=source, proof=proof)
+    if not comparison.agrees() or (moved.graph is job.graph and not comparison.equal):
+        raise InvalidPlan(
+            f"{original}: in TFLite Micro the file with moves differs by up to {comparison.max_abs_error or 0:g} of "
+            f"{comparison.largest:g}; nothing written"
+        )
+    return comparison, ran_at

@@ -1,0 +1,111 @@
+"""The options of a fit to two memories, checked before anything is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from downset.budget import check_work_limit
+from downset.errors import UsageError
+from downset.fitting.job import FilePath
+from downset.memory.kernel_libraries import kernel_library
+from downset.messages import Call, Message, Setting
+from downset.process.whole_files import check_output
+from downset.results.two_memories import ALIGNMENT
+from downset.text import check_path, format_bytes
+
+__all__ = ["LARGEST_OFFSET", "TwoMemoriesOptions", "check_memories_options", "memories_call"]
+
+LARGEST_OFFSET = (1 << 31) - 1
+"""Offsets in a `.tflite` file are whole numbers of 32 bits."""
+_PRICES = ("load", "store", "read", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class TwoMemoriesOptions:
+    """The options of `fit_memories`, which explains them, under the names of its keywords."""
+
+    model: FilePath
+    fast_bytes: int
+    slow_bytes: int
+    distance_bytes: int | None = None
+    output: FilePath | None = None
+    kernels: str | None = None
+    prices: Mapping[str, float] | None = None
+    time_limit_s: float = 10.0
+    work_limit: int | None = None
+    seed: int = 0
+    inputs: Sequence[FilePath] = ()
+
+    @property
+    def distance(self) -> int:
+        """The distance of the memories; by default slow memory begins where fast memory ends."""
+        stated = self.distance_bytes
+        return -(-self.fast_bytes // ALIGNMENT) * ALIGNMENT if stated is None else stated
+
+
+def check_memories_options(options: TwoMemoriesOptions) -> None:
+    """Raise UsageError where an option has no meaning, alone or with the others."""
+    check_path(options.model, "model")
+    path = Path(options.model)
+    if path.suffix.lower() != ".tflite":
+        raise UsageError(
+            Message(Setting("fast_bytes"), f" is for .tflite files, which TFLite Micro executes, not for {path.suffix}")
+        )
+    if options.output is not None:
+        check_path(options.output, "output")
+        check_output(options.output, source=path)
+        if Path(options.output).suffix.lower() != path.suffix.lower():
+            raise UsageError(f"output {options.output} must end in {path.suffix}, like the model")
+    check_work_limit(options.work_limit)
+    if not options.time_limit_s > 0:
+        raise UsageError(f"a time limit of {options.time_limit_s:g} s leaves no time; give more than 0")
+    if options.kernels is not None:
+        kernel_library(options.kernels)
+    for name in ("fast_bytes", "slow_bytes"):
+        if getattr(options, name) < 1:
+            raise UsageError(Message(Setting(name, getattr(options, name)), ": a memory has at least 1 byte"))
+    _check_distance(options)
+    _check_prices(options.prices)
+
+
+def _check_distance(options: TwoMemoriesOptions) -> None:
+    distance = options.distance
+    lower, name = (options.fast_bytes, "fast") if distance > 0 else (options.slow_bytes, "slow")
+    stated = Setting("distance_bytes", distance)
+    if distance % ALIGNMENT:
+        raise UsageError(Message(stated, f" is not a multiple of {ALIGNMENT}, to which TFLite Micro aligns tensors"))
+    if abs(distance) < lower:
+        raise UsageError(
+            Message(stated, f": the memories overlap, as the lower one ({name}) has {format_bytes(lower)} B")
+        )
+    higher = options.slow_bytes if distance > 0 else options.fast_bytes
+    if abs(distance) + higher > LARGEST_OFFSET:
+        raise UsageError(
+            Message(
+                stated,
+                f": offsets in a .tflite file end at {LARGEST_OFFSET:,} B, and the higher memory would end at "
+                f"{abs(distance) + higher:,} B; choose memories that lie nearer to each other",
+            )
+        )
+
+
+def _check_prices(prices: Mapping[str, float] | None) -> None:
+    for name, price in (prices or {}).items():
+        if name not in _PRICES:
+            raise UsageError(f"prices has {name!r}; it takes {', '.join(_PRICES)}")
+        if not price > 0:
+            raise UsageError(f"the price of a {name} is {price:g}: give a number above 0")
+
+
+def memories_call(options: TwoMemoriesOptions) -> Call:
+    """The call of `fit_memories` with these options: those that are not the defaults."""
+    defaults = TwoMemoriesOptions(options.model, options.fast_bytes, options.slow_bytes)
+    settings = []
+    for one in fields(options)[1:]:
+        value = getattr(options, one.name)
+        if one.name in ("fast_bytes", "slow_bytes") or value != getattr(defaults, one.name):
+            settings.append(Setting(one.name, os.fspath(value) if isinstance(value, os.PathLike) else value))
+    return Call("fit_memories", tuple(settings), (os.fspath(options.model),))

@@ -1,0 +1,150 @@
+"""A model in two memories as C++ for firmware: the model as an array, the sizes and the distance of the memories, and
+what keeps TFLite Micro out of the addresses between them.
+
+*Source*: micro_allocator.cc and greedy_memory_planner.cc (tflite-micro 90b983c2). While tensors are allocated, the
+allocator hands all of the arena that is left to its planner, which divides that among five lists. With an arena that
+spans both memories all but the first begin between them. `BoundedPlanner` gives it only what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from downset import __version__
+from downset.errors import UsageError
+from downset.formats.firmware import Firmware, identifier, in_files, one_line, operator_lines
+from downset.results.memories_fit import MemoriesFit
+from downset.results.two_memories import ALIGNMENT, TwoMemories
+
+__all__ = ["memories_firmware", "note_bytes"]
+
+_NOTE_BYTES = 40
+"""Bytes in which the planner describes a buffer: ten whole numbers of 32 bits."""
+_REQUESTS = 4
+"""Buffers of scratch that one operator asks for at most."""
+_TYPES = """
+// Lets TFLite Micro's planner take no more of the arena for its notes than it needs: they begin in the lower memory,
+// and the rest of what it is given may lie between the memories. Use: BoundedPlanner<tflite::GreedyMemoryPlanner>.
+template <class Planner>
+class BoundedPlanner : public Planner {
+ public:
+  decltype(static_cast<Planner*>(nullptr)->Init(nullptr, 0)) Init(unsigned char* notes, int bytes) override {
+    return Planner::Init(notes, bytes < kNoteBytes ? bytes : kNoteBytes);
+  }
+
+ private:
+  void operator delete(void*) {}
+};
+
+// Makes the constructor public that takes allocators and a planner. Use: TwoMemoriesAllocator<tflite::MicroAllocator>.
+template <class Allocator>
+class TwoMemoriesAllocator : public Allocator {
+ public:
+  template <class Persistent, class Tensors, class Planner>
+  TwoMemoriesAllocator(Persistent* persistent, Tensors* tensors, Planner* planner)
+      : Allocator(persistent, tensors, planner) {}
+
+ private:
+  void operator delete(void*) {}
+};
+
+// Whether the memories lie where the offsets in the model expect them. Nothing else checks that: do not go on if false.
+inline bool MemoriesHold(const void* fast, const void* slow) {
+  const intptr_t from = reinterpret_cast<intptr_t>(fast), to = reinterpret_cast<intptr_t>(slow);
+  return to - from == kDistance && from % kAlignment == 0;
+}
+
+// The beginning of the arena: the memory that lies lower.
+inline unsigned char* ArenaBase(unsigned char* fast, unsigned char* slow) { return kDistance > 0 ? fast : slow; }
+
+// What TFLite Micro keeps from run to run lies at the end of fast memory, where no tensor lies.
+inline unsigned char* PersistentBase(unsigned char* fast) { return fast + kFastBytes - kPersistentBytes; }
+"""
+
+
+def memories_firmware(fit: MemoriesFit, *, include: str = "") -> Firmware:
+    """The model that a fit to two memories wrote, as C++11. `include`: the name by which the source includes the
+    header; empty for one header that holds everything. Raises UsageError where the fit wrote no file."""
+    if fit.output_path is None:
+        raise UsageError("a header holds the model that is written: give an output, too")
+    path = Path(fit.output_path)
+    return in_files(
+        path, _comment(fit, path), [*_constants(fit, path), *_TYPES.split("\n"), *operator_lines(path)], include
+    )
+
+
+def note_bytes(fit: MemoriesFit) -> int:
+    """The most bytes that TFLite Micro's planner needs for its notes: on each copy of a tensor, and on scratch."""
+    return _NOTE_BYTES * (len(fit.spans) + _REQUESTS * len(fit.graph.ops))
+
+
+def arena_bytes(memories: TwoMemories) -> int:
+    """Bytes from the beginning of the lower memory to the end of the higher one, without the persistent part."""
+    return max(
+        memories.fast_base + memories.fast_bytes - memories.persistent_bytes, memories.slow_base + memories.slow_bytes
+    )
+
+
+def _comment(fit: MemoriesFit, path: Path) -> Sequence[str]:
+    memories = fit.memories
+    kernels = f"the kernels of {one_line(fit.kernels)}" + ("" if fit.stated_kernels else " (nobody named others)")
+    lower, higher = ("fast", "slow") if memories.distance > 0 else ("slow", "fast")
+    return [
+        f"// {one_line(path.name)}: {len(fit.graph.ops)} operators and {len(fit.moves)} moves between two memories, "
+        f"written by downset {__version__}",
+        f"// from {one_line(Path(fit.model).name)}.",
+        "//",
+        f"// A run moves {fit.plan.moved_bytes:,} bytes, and accesses {fit.plan.direct_bytes:,} in slow memory.",
+        f"// Offsets count from {lower} memory; {higher} memory begins {abs(memories.distance):,} bytes above it.",
+        f"// Run in TFLite Micro {one_line(fit.versions.get('tflite-micro', ''))} on a 64-bit host, with its reference "
+        "kernels; on no board.",
+        "//",
+        "// What must hold on the board:",
+        "// - MemoriesHold(fast, slow): the linker puts both memories at the distance below.",
+        f"// - The firmware links {kernels}: others may ask for more scratch than the",
+        f"//   {memories.scratch_bytes:,} bytes at the beginning of {lower} memory, and get it between the memories.",
+        "// - The planner is bounded as below: tflite::MicroAllocator::Create(persistent, n, arena, kArenaBytes) would",
+        "//   let it write its notes between the memories while tensors are allocated.",
+        "// - The caller gives inputs and takes outputs by pointers of the interpreter, in whichever memory they lie.",
+        "//",
+        "// A sketch of its use:",
+        '//   alignas(16) static unsigned char fast[kFastBytes] __attribute__((section(".fast")));',
+        '//   alignas(16) static unsigned char slow[kSlowBytes] __attribute__((section(".slow")));',
+        "//   if (!MemoriesHold(fast, slow)) abort();",
+        "//   static tflite::PersistentArenaBufferAllocator persistent(PersistentBase(fast), kPersistentBytes);",
+        "//   static tflite::NonPersistentArenaBufferAllocator tensors(ArenaBase(fast, slow), kArenaBytes);",
+        "//   static BoundedPlanner<tflite::GreedyMemoryPlanner> planner;",
+        "//   static TwoMemoriesAllocator<tflite::MicroAllocator> allocator(&persistent, &tensors, &planner);",
+        "//   static tflite::MicroMutableOpResolver<kOperatorKinds> resolver;",
+        "//   RegisterOperators(resolver);",
+        "//   static tflite::MicroInterpreter interpreter(tflite::GetModel(model), resolver, &allocator);",
+        "//   interpreter.AllocateTensors();",
+        "// with the names below, in their namespace.",
+    ]
+
+
+def _constants(fit: MemoriesFit, path: Path) -> list[str]:
+    memories, prefix = fit.memories, identifier(path.stem)
+    return [
+        "",
+        "#include <stdint.h>",
+        "",
+        f"namespace downset_{prefix} {{",
+        "",
+        f"static const unsigned char* const model = {prefix}_model;",
+        f"constexpr size_t kModelBytes = {path.stat().st_size};",
+        "",
+        f"constexpr size_t kFastBytes = {memories.fast_bytes};  // of these, tensors take {fit.plan.fast_bytes}",
+        f"constexpr size_t kSlowBytes = {memories.slow_bytes};  // of these, tensors take {fit.plan.slow_bytes}",
+        f"constexpr intptr_t kDistance = {memories.distance};  // the address of slow memory less that of fast memory",
+        f"constexpr size_t kPersistentBytes = {memories.persistent_bytes};  // at the end of fast memory",
+        f"constexpr size_t kScratchBytes = {memories.scratch_bytes};  // at the beginning of the lower memory",
+        f"constexpr size_t kArenaBytes = {arena_bytes(memories)};  // from the lower memory to the end of the higher",
+        f"constexpr int kNoteBytes = {note_bytes(fit)};  // of TFLite Micro's planner, while tensors are allocated",
+        f"constexpr intptr_t kAlignment = {ALIGNMENT};",
+        'static_assert(kDistance % kAlignment == 0, "tensors in slow memory are not aligned");',
+        "static_assert((kDistance > 0 ? kDistance : -kDistance) >= intptr_t(kDistance > 0 ? kFastBytes : kSlowBytes),",
+        '              "the memories overlap");',
+        f'static_assert(kArenaBytes < {1 << 31}u, "offsets in the model are whole numbers of 32 bits");',
+    ]

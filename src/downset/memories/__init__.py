@@ -1,0 +1,1 @@
+"""Fast memory with slow memory behind it: order, residency and moves, planned together."""

@@ -1,0 +1,210 @@
+"""Offsets in both memories. Where residences find no offsets within fast memory, the residency is planned again with a
+little less of it, or a residence is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from downset.arenas.best import best
+from downset.arenas.exact import exact
+from downset.arenas.gaps import height
+from downset.budget import Clock
+from downset.errors import InfeasibleError
+from downset.memories.moves import Implied, implied, slow_lifetimes
+from downset.memories.problem import MemoriesProblem
+from downset.memories.residency import exact_residency
+from downset.memory.records import Record, align_up
+from downset.results.memories import Residence
+
+__all__ = ["PlacedResidency", "place", "slow_offsets"]
+
+_STEPS = 12
+"""Capacities below the whole for which the residency is planned again."""
+_NODES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedResidency:
+    """Residences with offsets, and the moves and direct accesses that they imply."""
+
+    order: tuple[int, ...]
+    residences: tuple[Residence, ...]
+    implied: Implied
+
+    @property
+    def cost(self) -> int:
+        return self.implied.cost
+
+
+def place(
+    problem: MemoriesProblem,
+    order: tuple[int, ...],
+    residences: Sequence[Residence],
+    *,
+    alignment: int,
+    clock: Clock,
+) -> PlacedResidency:
+    """The cheapest residency found for this order that has offsets, from a given one. Always finds one: in the end
+    with residences of one operator each."""
+    offered: list[PlacedResidency] = []
+    for candidate, cost in _candidates(problem, order, residences, clock):
+        if offered and cost >= min(one.cost for one in offered):
+            continue
+        offsets = _offsets(problem, order, candidate, alignment, clock)
+        if offsets is not None:
+            return _chosen(offered, _placed(problem, order, candidate, offsets))
+        kept = _first_fit(problem, order, candidate, alignment)
+        if kept is not None:
+            offered.append(kept)
+    if not offered:
+        single = _single(problem, order)
+        offsets = _offsets(problem, order, single, alignment, clock)
+        if offsets is None:
+            raise InfeasibleError(
+                f"no offsets were found within {problem.fast_bytes:,} bytes of fast memory, aligned to {alignment}; "
+                "give more of it"
+            )
+        offered.append(_placed(problem, order, single, offsets))
+    return _chosen(offered)
+
+
+def _chosen(offered: Sequence[PlacedResidency], *others: PlacedResidency) -> PlacedResidency:
+    return min((*offered, *others), key=lambda one: one.cost)
+
+
+def _candidates(
+    problem: MemoriesProblem, order: tuple[int, ...], residences: Sequence[Residence], clock: Clock
+) -> Iterator[tuple[tuple[Residence, ...], int]]:
+    """The residency, then those of smaller capacities."""
+    yield tuple(residences), implied(problem, order, residences).cost
+    least = max((problem.need_bytes(operator) for operator in order), default=0)
+    seen = {tuple(residences)}
+    for step in range(1, _STEPS + 1):
+        capacity = max(least, problem.fast_bytes - problem.fast_bytes * step * step // (4 * _STEPS * _STEPS))
+        smaller = problem.within(capacity)
+        found = exact_residency(smaller, order, clock=clock.timed(), most_width=256)
+        if found.residences not in seen:
+            seen.add(found.residences)
+            yield found.residences, found.cost
+
+
+def records_of(
+    problem: MemoriesProblem, order: Sequence[int], residences: Sequence[Residence], alignment: int
+) -> list[Record]:
+    """A record for each residence, then one for the workspace of each operator that has any."""
+    records = [
+        Record(str(index), one.start, one.stop, problem.storages[one.storage].room_bytes, alignment)
+        for index, one in enumerate(residences)
+    ]
+    for position, operator in enumerate(order):
+        if problem.workspace[operator]:
+            records.append(
+                Record(f"workspace {position}", position, position + 1, problem.workspace[operator], alignment)
+            )
+    return records
+
+
+def _offsets(
+    problem: MemoriesProblem,
+    order: Sequence[int],
+    residences: Sequence[Residence],
+    alignment: int,
+    clock: Clock,
+) -> list[int] | None:
+    records = records_of(problem, order, residences, alignment)
+    result = best(records, clock=clock.timed())
+    if height(records, result.solution) > problem.fast_bytes:
+        if result.bound > problem.fast_bytes:
+            return None
+        part = clock.timed().part(seconds=max(0.1 * clock.left_s(), 0.2), states=_NODES)
+        try:
+            result = exact(records, clock=part, capacity=problem.fast_bytes)
+        except InfeasibleError:
+            return None
+        if height(records, result.solution) > problem.fast_bytes:
+            return None
+    return list(result.solution[: len(residences)])
+
+
+def _first_fit(
+    problem: MemoriesProblem, order: tuple[int, ...], residences: Sequence[Residence], alignment: int
+) -> PlacedResidency | None:
+    """Residences by decreasing size times length in the lowest gap, first those that an operator cannot do without;
+    others without room are given up. None where one of the first finds none."""
+    must, may = _divided(problem, order, residences)
+    placed: list[tuple[int, int, int, int]] = []  # start, stop, offset, end
+    chosen: list[Residence] = []
+    for position, operator in enumerate(order):
+        if problem.workspace[operator]:
+            must.append(Residence(-1 - operator, position, position + 1, None))
+    waiting = [(one, True) for one in must] + [(one, False) for one in may]
+    rank = {True: 0, False: 1}
+
+    def room(one: Residence) -> int:
+        return problem.workspace[-1 - one.storage] if one.storage < 0 else problem.storages[one.storage].room_bytes
+
+    waiting.sort(key=lambda item: (rank[item[1]], -room(item[0]) * (item[0].stop - item[0].start), item[0].start))
+    for one, needed in waiting:
+        cursor = 0
+        for _, _, low, high in sorted(
+            (span for span in placed if span[0] < one.stop and one.start < span[1]), key=lambda span: span[2]
+        ):
+            if cursor + room(one) <= low:
+                break
+            cursor = max(cursor, align_up(high, alignment))
+        if cursor + room(one) <= problem.fast_bytes:
+            placed.append((one.start, one.stop, cursor, cursor + room(one)))
+            if one.storage >= 0:
+                chosen.append(replace(one, offset=cursor))
+        elif needed:
+            return None
+    ranked = sorted(chosen, key=lambda one: (one.start, one.storage))
+    return _placed(problem, order, ranked, [one.offset or 0 for one in ranked])
+
+
+def _divided(
+    problem: MemoriesProblem, order: Sequence[int], residences: Sequence[Residence]
+) -> tuple[list[Residence], list[Residence]]:
+    """(residences that an operator cannot do without, others that may be given up)."""
+    must: list[Residence] = []
+    may: list[Residence] = []
+    for one in residences:
+        only = any(
+            access.storage == one.storage and access.direct_cost is None
+            for position in range(one.start, one.stop)
+            for access in problem.accesses[order[position]]
+        )
+        (must if only else may).append(one)
+    return must, may
+
+
+def _single(problem: MemoriesProblem, order: Sequence[int]) -> tuple[Residence, ...]:
+    """A residence for each access that slow memory does not allow, while its operator runs."""
+    return tuple(
+        Residence(access.storage, position, position + 1, None)
+        for position, operator in enumerate(order)
+        for access in sorted(problem.accesses[operator], key=lambda one: one.storage)
+        if access.direct_cost is None
+    )
+
+
+def _placed(
+    problem: MemoriesProblem, order: tuple[int, ...], residences: Sequence[Residence], offsets: Sequence[int]
+) -> PlacedResidency:
+    placed = tuple(replace(one, offset=offset) for one, offset in zip(residences, offsets, strict=True))
+    return PlacedResidency(order, placed, implied(problem, order, placed))
+
+
+def slow_offsets(
+    problem: MemoriesProblem, order: Sequence[int], found: Implied, *, alignment: int, clock: Clock
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """((storage, offset) of every storage that ever lies in slow memory, the bytes that they take)."""
+    spans = slow_lifetimes(problem, order, found)
+    records = [
+        Record(str(index), start, stop, problem.storages[index].room_bytes, alignment)
+        for index, (start, stop) in spans.items()
+    ]
+    result = best(records, clock=clock.timed())
+    pairs = tuple((index, int(offset)) for index, offset in zip(spans, result.solution, strict=True))
+    return pairs, height(records, result.solution)
