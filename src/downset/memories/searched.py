@@ -24,7 +24,7 @@ __all__ = ["searched"]
 _FIRST_TRIES, _GROWTH, _MOST_TRIES = 8192, 4, 1 << 22
 _FEW, _WIDTH = 6, 64
 """Orders that a round passes on to the exact residency, and the states that it may keep at each access there."""
-_PEAK_STATES, _BOUND_STATES = 50_000, 20_000
+_PEAK_STATES, _BOUND_STATES = 50_000, 1_500
 Order = tuple[int, ...]
 
 
