@@ -31,7 +31,7 @@ _SEARCH_SHARE = 0.8
 
 
 class MemoriesOptions(TypedDict, total=False):
-    """What else a plan is asked for."""
+    """The further options of a plan."""
 
     memory: MemoryName | MemoryModel
     direct: DirectName
