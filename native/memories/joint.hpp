@@ -231,8 +231,8 @@ private:
         }
     }
 
-    // An operator that may run at once: it fits at no cost and frees a changed operand that is as large and costs as much to
-    // move as its result. -1: none.
+    // An operator that may run at once: it fits at no cost and frees a changed operand that is as large and costs as
+    // much to move as its result. -1: none.
     int forced(const State& state) const {
         for (int v = 0; v < problem_.count; ++v) {
             if (state.ran & bit(v) || before_[v] & ~state.ran) continue;

@@ -74,8 +74,8 @@ class MemoriesProblem:
         )
 
     def need_bytes(self, operator: int) -> int:
-        """The bytes of fast memory that the operator needs in any case: workspace, and operands that it may not access in slow
-        memory."""
+        """The bytes of fast memory that the operator needs in any case: workspace, and operands that it may not
+        access in slow memory."""
         bound = (self.storages[one.storage].room_bytes for one in self.accesses[operator] if one.direct_cost is None)
         return self.workspace[operator] + sum(bound)
 

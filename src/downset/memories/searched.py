@@ -4,7 +4,8 @@ Source: ours; simulated annealing.
 Names: a *round* starts from the file's order, from one of least peak, and from the best known. A *try* is an order with
     its quick residency.
 Complexity: each round makes four times as many tries as the one before, until a limit or the bound is reached.
-Deviations: a larger limit of states never gives a plan that costs more: rounds do not depend on the limit, which cuts the last.
+Deviations: a larger limit of states never gives a plan that costs more: rounds do not depend on the limit, which
+    cuts the last.
 """
 
 from __future__ import annotations
