@@ -160,7 +160,7 @@ private:
         return false;
     }
 
-    // Operator v's operands one by one; `fresh`: bytes beside what is held, `inside`: operands in fast memory.
+    // Operator v's operands one by one; `fresh`: bytes in addition to those held, `inside`: operands in fast memory.
     void access(const State& state, std::uint32_t index, int v, std::size_t at, Bytes fresh, Set inside) {
         if (at == problem_.accesses[v].size()) return make_room(state, index, v, fresh, inside, 0);
         const auto& one = problem_.accesses[v][at];
@@ -231,8 +231,8 @@ private:
         }
     }
 
-    // An operator that may run at once: it fits at no cost and frees a changed operand that is as large and as dear to
-    // move as its result. -1: none.
+    // An operator that may run at once: it fits at no cost and frees a changed operand that is as large and costs as
+    // much to move as its result. -1: none.
     int forced(const State& state) const {
         for (int v = 0; v < problem_.count; ++v) {
             if (state.ran & bit(v) || before_[v] & ~state.ran) continue;

@@ -76,7 +76,8 @@ public:
                 require(storage >= 0 && storage < storages, "accesses: there is no storage ", storage);
                 require(std::find(seen.begin(), seen.end(), storage) == seen.end(), "accesses: storage ", storage,
                         " comes twice");
-                require(direct >= -1 && direct < kMost, "accesses: the cost ", direct, " is not from -1 to below 2**48");
+                require(direct >= -1 && direct < kMost, "accesses: the cost ", direct,
+                        " is not from -1 to below 2**48");
                 seen.push_back(storage);
                 sum(load[storage] + store[storage] + std::max<Cost>(direct, 0));
                 accesses[v].push_back({storage, write, direct});

@@ -115,7 +115,7 @@ private:
         for (State& state : states) {
             state.used = workspace + state.kept;
             if (state.used <= problem.capacity) states[kept++] = state;
-            // an overfull state has no completion: it is no loss to any bound
+            // an overfull state has no completion: no bound changes without it
         }
         states.resize(kept);
     }

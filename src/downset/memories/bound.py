@@ -41,7 +41,7 @@ def _unit(problem: MemoriesProblem) -> int:
 
 
 def _peak_bound(problem: MemoriesProblem, clock: Clock) -> int:
-    """What is outside fast memory at the least peak, at the least cost of a byte."""
+    """The bytes outside fast memory at the least peak, at the least cost of a byte."""
     least: dict[int, int] = {index: _leaving_cost(problem, index) for index in range(len(problem.storages))}
     dear = [index for index, cost in least.items() if cost > 0 and problem.storages[index].room_bytes]
     if not dear:

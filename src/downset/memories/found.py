@@ -1,4 +1,4 @@
-"""What a planner of two memories returns."""
+"""The result of a planner of two memories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MemoriesFound"]
 @dataclass(frozen=True, slots=True)
 class MemoriesFound:
     """An order and its residences, without offsets. `order_bound`: no residency of this order costs less; `bound`: no
-    order does. `others`: further orders with their residences, dearer ones, to try where offsets find no room."""
+    order does. `others`: further orders, which cost more, to try where offsets find no room."""
 
     order: tuple[int, ...]
     residences: tuple[Residence, ...]

@@ -29,8 +29,8 @@ class Implied:
 
 
 def implied(problem: MemoriesProblem, order: Sequence[int], residences: Sequence[Residence]) -> Implied:
-    """What is stored and loaded where these residences begin and end, and what is accessed in slow memory between
-    them. A residence that ends with a changed storage is stored if the storage is needed later."""
+    """The stores and loads where these residences begin and end, and the accesses in slow memory between them. A
+    residence that ends with a changed storage is stored if the storage is needed later."""
     accessed: list[list[tuple[int, Access]]] = [[] for _ in problem.storages]
     for position, operator in enumerate(order):
         for access in problem.accesses[operator]:

@@ -34,7 +34,7 @@ _CUTS = frozenset({"tflite::SLICE", "tflite::SPLIT_V"})
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a byte costs: `load` and `store` by a copy between the memories, `read` and `write` by an operator that
+    """The price of a byte: `load` and `store` by a copy between the memories, `read` and `write` by an operator that
     accesses slow memory. Any unit of time or energy; whole numbers or fractions above 0."""
 
     load: float = 1
@@ -72,7 +72,7 @@ class MemoriesForm:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a plan is asked for. `reserve_bytes` of fast memory are taken in every step."""
+    """The request for a plan. `reserve_bytes` of fast memory are taken in every step."""
 
     fast_bytes: int
     memory: MemoryModel

@@ -26,13 +26,13 @@ from downset.results.plans import Evidence
 
 __all__ = ["MemoriesOptions", "plan_memories", "plan_memories_problem"]
 
-_BOUND_NODES = 20_000
+_BOUND_NODES = 1_500
 _SEARCH_SHARE = 0.8
 """The share of the time for the planner; the rest is for offsets."""
 
 
 class MemoriesOptions(TypedDict, total=False):
-    """What else a plan is asked for."""
+    """The further options of a plan."""
 
     memory: MemoryName | MemoryModel
     direct: DirectName

@@ -60,7 +60,7 @@ class MemoryStorage:
 class MemoriesProblem:
     """The input of a planner. `predecessors[v]`: the operators that v waits for, ascending, all before v.
     `accesses[v]`: each storage once, what v reads before what it writes. `workspace[v]`: bytes of fast memory that v
-    takes beside its operands. `fast_bytes`: the capacity. Costs are whole numbers."""
+    takes in addition to its operands. `fast_bytes`: the capacity. Costs are whole numbers."""
 
     predecessors: tuple[tuple[int, ...], ...]
     storages: tuple[MemoryStorage, ...]
@@ -74,8 +74,8 @@ class MemoriesProblem:
         )
 
     def need_bytes(self, operator: int) -> int:
-        """What the operator cannot do without in fast memory: workspace, and operands that it may not access in slow
-        memory."""
+        """The bytes of fast memory that the operator needs in any case: workspace, and operands that it may not
+        access in slow memory."""
         bound = (self.storages[one.storage].room_bytes for one in self.accesses[operator] if one.direct_cost is None)
         return self.workspace[operator] + sum(bound)
 
@@ -123,6 +123,6 @@ def check_problem(problem: MemoriesProblem, names: Sequence[str] = ()) -> None:
         name = names[worst] if names else f"operator {worst}"
         raise InfeasibleError(
             f"{name} needs {needs[worst]:,} bytes of fast memory for its operands and workspace, and "
-            f"{problem.fast_bytes:,} are given; {needs[worst]:,} bytes would do",
+            f"{problem.fast_bytes:,} are given; {needs[worst]:,} bytes are enough",
             figures={"limit_bytes": problem.fast_bytes, "least_bytes": needs[worst]},
         )

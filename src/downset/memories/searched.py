@@ -4,7 +4,8 @@ Source: ours; simulated annealing.
 Names: a *round* starts from the file's order, from one of least peak, and from the best known. A *try* is an order with
     its quick residency.
 Complexity: each round makes four times as many tries as the one before, until a limit or the bound is reached.
-Deviations: a larger limit of states never gives a dearer plan: rounds do not depend on the limit, which cuts the last.
+Deviations: a larger limit of states never gives a plan that costs more: rounds do not depend on the limit, which
+    cuts the last.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["searched"]
 _FIRST_TRIES, _GROWTH, _MOST_TRIES = 8192, 4, 1 << 22
 _FEW, _WIDTH = 6, 64
 """Orders that a round passes on to the exact residency, and the states that it may keep at each access there."""
-_PEAK_STATES, _BOUND_STATES = 50_000, 20_000
+_PEAK_STATES, _BOUND_STATES = 50_000, 1_500
 Order = tuple[int, ...]
 
 

@@ -56,7 +56,7 @@ class MemoriesPlan:
     evidence: Evidence
     """`value`: what moves and direct accesses cost; bytes unless prices were given. `bound` holds for every order."""
     cost_without_offsets: float
-    """What the plan cost before offsets were placed."""
+    """The cost of the plan before offsets were placed."""
     order_bound: float
     """A cost that no residency of the planned order stays below, offsets aside."""
     storage_of: tuple[int, ...] = ()
