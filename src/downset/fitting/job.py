@@ -126,13 +126,13 @@ class Notes:
 
 
 class SearchTime:
-    """The seconds that all searches of a job share. They pass while one of them is `running`: neither what is read,
+    """The seconds of processor time that all searches of a job share. They pass while one of them is `running`: neither what is read,
     measured, proven and written counts, nor the time between searches. None are left where a user has ended the
     search."""
 
     __slots__ = ("_began", "_left_s", "_now", "cut")
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, seconds: float, now: Callable[[], float] = time.process_time) -> None:
         self._left_s, self._now = seconds, now
         self._began: float | None = None
         self.cut = False

@@ -114,7 +114,7 @@ class OrderPlacing:
             return self._least(plans, cost, most_s, at_least)
 
     def _least(self, plans: Sequence[PartialPlan], cost: Cost, most_s: float, at_least: int) -> PartialPlan | None:
-        begin = last = time.perf_counter()
+        begin = last = time.process_time()
         longest = 0.0
 
         def late(done: int, least: int, seconds: float, reserved: int = 0) -> bool:
@@ -122,7 +122,7 @@ class OrderPlacing:
             as many times that as are reserved, may take as long as the longest so far: no more begins than ends in
             time, but for the first."""
             nonlocal last, longest
-            now = time.perf_counter()
+            now = time.process_time()
             last, longest = now, max(longest, now - last)
             if self.search_time.left_s <= (1 + reserved) * longest:
                 return done >= 1
