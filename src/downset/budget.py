@@ -67,8 +67,8 @@ def check_work_limit(states: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """`seconds`: of processor time. `states`: how many states the searches may visit (None: any number). `seed`: of random
-    choices. As text it is the limit that a user is told: seconds, or states where they are limited.
+    """`seconds`: of processor time. `states`: how many states the searches may visit (None: any number). `seed`: of
+    random choices. As text it is the limit that a user is told: seconds, or states where they are limited.
 
     Raises UsageError for values that are not limits; it names them `time_limit_s`, `work_limit` and `seed`, as the
     public planners do."""
@@ -164,8 +164,8 @@ class Clock:
         return self.part(seconds=seconds) if self._last is None else self.part(states=_states(seconds))
 
     def at_least(self, seconds: float) -> Clock:
-        """This clock, or one that goes on after its end for so many seconds on it, if fewer are left. The seconds beside
-        a limit of states are not extended. As a look that counts."""
+        """This clock, or one that goes on after its end for so many seconds on it, if fewer are left. The time beside
+        a limit of states is not extended. As a look that counts."""
         if self.left() >= seconds:
             return self
         if self._last is None:

@@ -72,8 +72,8 @@ class MemoryModel:
     in_place: frozenset[str] = frozenset()
     """Kinds whose first output may overwrite an input of equal aligned size that no operator reads later."""
     in_place_only_reader: bool = False
-    """Whether an operator may overwrite an input only if it is the only reader in the network, not the last of
-    several."""
+    """Whether an operator may overwrite an input only if it reads it once and nothing else in the network does, not as
+    the last of several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """Kinds of which only the input at this position may be overwritten."""
     best_fit: bool = False
@@ -137,15 +137,15 @@ _MODELS = (
     ),
     MemoryModel(
         "litert",
-        "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, sums and products run in place "
-        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and the "
-        "windows that convolutions copy count while they run",
+        "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, arithmetic and softmax run in "
+        "place over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and what "
+        "convolutions and means ask for counts while they run",
         alignment=64,
         inputs="to the end",
         outputs_apart=True,
         inputs_apart=True,
         views=_RESHAPES,
-        in_place=frozenset({"Add", "Sub", "Mul"}),
+        in_place=frozenset({"Add", "Sub", "Mul", "Div", "Softmax"}),
         in_place_only_reader=True,
         scratch=LITERT.name,
     ),
