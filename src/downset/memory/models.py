@@ -138,8 +138,8 @@ _MODELS = (
     MemoryModel(
         "litert",
         "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, arithmetic and softmax run in "
-        "place over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and what "
-        "convolutions and means ask for counts while they run",
+        "place over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and "
+        "what convolutions and means ask for counts while they run",
         alignment=64,
         inputs="to the end",
         outputs_apart=True,
