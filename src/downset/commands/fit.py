@@ -78,7 +78,7 @@ __all__ = ["fit"]
 @input_option("Compare outputs on your own data")
 @trust_option
 @json_option("fit")
-@time_limit_option("Time for all searches together.")
+@time_limit_option("Processor time for all searches together.")
 @work_limit_option
 @worker_memory_option
 @report_option
