@@ -1,7 +1,8 @@
 """The budget of a search: seconds, states, and a seed for its random choices.
 
 A `Budget` is data. Who plans starts its `Clock` and passes it to everything that searches. The time of a clock is the
-processor time of this process, so that a search does as much on a busy machine as on a quiet one; under a limit of
+processor time of this process, so that a search does as much on a busy machine as on a quiet one (it ends after `BUSY`
+times the limit in real time); under a limit of
 states it is the number of states that the searches have counted, so that neither the load of the machine nor its speed
 affects the result. The limit of time then holds as well.
 """
@@ -19,6 +20,7 @@ from typing import Literal, TypedDict
 from downset.errors import UsageError
 
 __all__ = [
+    "BUSY",
     "DEFAULT_SECONDS",
     "INTERRUPTED",
     "MANY",
@@ -34,6 +36,8 @@ DEFAULT_SECONDS = 10.0
 
 STATES_A_SECOND = 100_000
 """States that are one second of a clock under a limit of states."""
+BUSY = 6
+"""Time in which others have the processors does not count, up to so many times a limit in all."""
 INTERRUPTED = threading.Event()
 """Set while a user has ended all searches of this process: none of their clocks has anything left."""
 MANY = 1 << 62
@@ -109,12 +113,13 @@ class Clock:
     (`count`). Searches written in Python that count none look with `late`, `left` and `within`: under a limit of
     states each such look counts as some."""
 
-    __slots__ = ("_count", "_end", "_first", "_last", "_now", "budget")
+    __slots__ = ("_count", "_end", "_first", "_last", "_now", "_real_end", "budget")
 
     def __init__(self, budget: Budget, count: _Count, now: _Now) -> None:
         self.budget, self._now = budget, now
         self._count, self._first = count, count.states
         self._end = now() + budget.seconds
+        self._real_end = _real_s() + BUSY * budget.seconds
         self._last = None if budget.states is None else count.states + min(budget.states, MANY)
 
     @property
@@ -128,7 +133,7 @@ class Clock:
 
     def left_s(self) -> float:
         """Seconds left, 0 at the end."""
-        return 0.0 if INTERRUPTED.is_set() else max(self._end - self._now(), 0.0)
+        return 0.0 if INTERRUPTED.is_set() else max(min(self._end - self._now(), self._real_end - _real_s()), 0.0)
 
     def left_states(self) -> int:
         """States left; MANY without a limit of states."""

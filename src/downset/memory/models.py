@@ -76,6 +76,9 @@ class MemoryModel:
     the last of several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """Kinds of which only the input at this position may be overwritten."""
+    decoded_weights: bool = False
+    """Whether weights that are dequantised count while they are read, where an operator makes what is dequantised. What
+    is computed from constants of the file alone persists."""
     best_fit: bool = False
     """Whether the runtime gives each tensor the smallest free gap when it is made, wherever a plan places it."""
     kernels: KernelsName | None = None
@@ -147,6 +150,7 @@ _MODELS = (
         views=_RESHAPES,
         in_place=frozenset({"Add", "Sub", "Mul", "Div", "Softmax"}),
         in_place_only_reader=True,
+        decoded_weights=True,
         scratch=LITERT.name,
     ),
     MemoryModel(

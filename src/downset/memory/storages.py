@@ -137,7 +137,7 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
     as inputs, and more than `_MOST_LISTED` of them raise UnsupportedError."""
     count, listed = len(graph.tensors), 0
     storage_map = StorageMap([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
-    read_by = graph.consumers()
+    read_by, made_by = graph.consumers(), graph.producers()
     state_of = {state.written: state.read for state in graph.states} if model.states_in_place else {}
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
@@ -151,7 +151,15 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
                 if storage_map.consumers[storage][-1:] != [index]:
                     storage_map.consumers[storage].append(index)
         for position, tensor in enumerate(op.outputs):
-            if tensor == ABSENT or graph.tensors[tensor].role != "activation":
+            if tensor == ABSENT:
+                continue
+            if graph.tensors[tensor].role != "activation":
+                if (
+                    model.decoded_weights
+                    and op.kind == "DequantizeLinear"
+                    and any(made_by[part] >= 0 for part in parts)
+                ):
+                    storage_map.add(_aligned_bytes(graph, model, tensor), index, tensor)
                 continue
             if tensor in storage_map.outputs and not model.outputs_counted:
                 continue
