@@ -242,13 +242,13 @@ def test_figures_of_what_does_not_fit(written, run):
 
 
 def test_weights_that_are_made_of_sparse_ones_count_while_they_are_read():
-    """LiteRT keeps what it dequantises from constants of the file, and nothing else. In MediaPipe's pose_detection.tflite
+    """LiteRT keeps what it dequantises from constants of the file alone. In MediaPipe's pose_detection.tflite
     all 148 tensors then lie where the model says."""
     tensors = (
-        Tensor("x", (1, 4, 4, 16), "float32", "activation"),
-        *(Tensor(name, (16, 1, 1, 16), "float16", "constant") for name in ("sparse", "dense")),
-        *(Tensor(name, (16, 1, 1, 16), "float32", "constant") for name in ("made", "kept")),
-        *(Tensor(name, (1, 4, 4, 16), "float32", "activation") for name in ("y", "z")),
+        Tensor("x", (1, 4, 4, 16), "float32", 1024),
+        *(Tensor(name, (16, 1, 1, 16), "float16", 512, "constant") for name in ("sparse", "dense")),
+        *(Tensor(name, (16, 1, 1, 16), "float32", 1024, "constant") for name in ("made", "kept")),
+        *(Tensor(name, (1, 4, 4, 16), "float32", 1024) for name in ("y", "z")),
     )
     ops = (
         Op("densify", "tflite::DENSIFY", (1,), (2,)),
