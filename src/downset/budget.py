@@ -169,8 +169,8 @@ class Clock:
         return self.part(seconds=seconds) if self._last is None else self.part(states=_states(seconds))
 
     def at_least(self, seconds: float) -> Clock:
-        """This clock, or one that goes on after its end for so many seconds on it, if fewer are left. The time limit next to
-        a limit of states is not extended. As a look that counts."""
+        """This clock, or one that goes on after its end for so many seconds on it, if fewer are left. The time
+        limit next to a limit of states is not extended. As a look that counts."""
         if self.left() >= seconds:
             return self
         if self._last is None:
