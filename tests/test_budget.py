@@ -1,14 +1,24 @@
 """Budgets and their clocks: parts stay within the whole, every state counts, and a limit of states knows no load."""
 
 import math
+import os
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from downset.budget import MANY, STATES_A_SECOND, Budget
+from downset.arenas.plan import plan_arena
+from downset.budget import BUSY, MANY, STATES_A_SECOND, Budget
 from downset.errors import UsageError
+from downset.fitting.job import SearchTime
+from downset.memory.records import Record
+
+ROOT = Path(__file__).resolve().parents[1]
 
 LIMITS = st.none() | st.integers(0, 10**6)
 STEPS = st.lists(
@@ -58,10 +68,11 @@ def test_parts_count_on_the_whole_and_end_within_it(limit, steps):
             assert clock.native(10)[1] == min(10, clock.left_states())
 
 
-def test_real_time_ends_a_clock_also_under_a_limit_of_states(monkeypatch):
+@pytest.mark.parametrize(("real_time", "name"), [(False, "process_time"), (True, "monotonic")])
+def test_time_ends_a_clock_also_under_a_limit_of_states(real_time, name, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    whole, free = Budget(5.0, 10**6).start(), Budget(5.0).start()
+    monkeypatch.setattr(time, name, lambda: now[0])
+    whole, free = Budget(5.0, 10**6).start(real_time=real_time), Budget(5.0).start(real_time=real_time)
     half = free.part(seconds=2.0)
     assert whole.left_s() == 5.0 and half.left_s() == 2.0 and free.within(9.0).left_s() == 5.0
     now[0] = 102.5
@@ -71,6 +82,49 @@ def test_real_time_ends_a_clock_also_under_a_limit_of_states(monkeypatch):
     assert whole.over() and whole.stopped_by() == "time" and whole.left() == 0 and whole.native(9)[0] == 0
     assert whole.at_least(10.0).over()
     assert free.states == 0 and whole.rest().seconds == 0 and whole.rest().states < 10**6
+
+
+RECORDS = [Record(f"r{index}", (7 * index) % 40, (7 * index) % 40 + 9, 100 + 37 * index % 91) for index in range(60)]
+"""Of these no placement is proven least before a search has taken much longer than these tests."""
+
+
+def placed(seconds):
+    """(processor time, real time) of a search in the compiled module that takes as long as it is allowed to."""
+    begin = time.process_time(), time.monotonic()
+    arena = plan_arena(RECORDS, method="local_search", time_limit_s=seconds)
+    assert arena.evidence.stopped_by == "time"
+    return time.process_time() - begin[0], time.monotonic() - begin[1]
+
+
+def test_a_search_that_gets_no_processor_loses_no_time(tmp_path):
+    """The process is stopped for most of the time, as if others had the processor."""
+    script = tmp_path / "search.py"
+    script.write_text(
+        "from tests.test_budget import placed\nprint('begun', flush=True)\nprint(*placed(0.3), flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"begun\n"
+        for _ in range(4):
+            time.sleep(0.02)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGCONT)
+        processor_s, real_s = map(float, process.stdout.readline().split())
+    assert processor_s >= 0.29 or real_s >= 0.95 * BUSY * 0.3  # the second on a very busy machine
+
+
+def test_a_search_that_gets_hardly_any_processor_ends_after_some_times_its_limit(monkeypatch):
+    real = [50.0]
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    monkeypatch.setattr(time, "monotonic", lambda: real[0])
+    clock, searches = Budget(2.0).start(), SearchTime(2.0)
+    with searches.running():
+        real[0] += 2.0 * BUSY - 0.6
+        assert 0 < clock.left_s() <= 0.6 + 1e-9 and searches.left_s == pytest.approx(0.6 / BUSY)
+        real[0] += 0.7
+        assert clock.over() and clock.stopped_by() == "time" and searches.over == "the time limit was over"
 
 
 def test_where_states_are_unlimited_looks_count_nothing():

@@ -119,9 +119,9 @@ def test_time_in_which_others_have_the_processor_does_not_count(monkeypatch):
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin, start_new_session=True) for _ in range(5)]  # Linux shares out by session
     try:
-        monkeypatch.setattr(isolation, "_BUSY", 1000)
+        monkeypatch.setattr(isolation, "BUSY", 1000)
         isolated("tests.workers", "compute", {"seconds": 0.5}, timeout_s=1.6)
-        monkeypatch.setattr(isolation, "_BUSY", 1)
+        monkeypatch.setattr(isolation, "BUSY", 1)
         with pytest.raises(LimitReached):
             isolated("tests.workers", "compute", {"seconds": 0.5}, timeout_s=1.6)
     finally:

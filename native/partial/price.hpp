@@ -26,10 +26,9 @@ public:
           last_(pieces_.size(), -1), readers_(pieces_.size()) {
         for (std::size_t step = 0; step < runs_.size(); ++step) {
             for (const auto piece : runs_[step].writes) last_[piece] = step;
-            const auto& reads = runs_[step].reads;
-            for (std::size_t i = 0; i < reads.size(); ++i) {
-                last_[reads[i]] = step;
-                if (std::find(reads.begin(), reads.begin() + i, reads[i]) == reads.begin() + i) ++readers_[reads[i]];
+            for (const auto piece : runs_[step].reads) {
+                last_[piece] = step;
+                ++readers_[piece];
             }
         }
     }
@@ -59,7 +58,7 @@ private:
     const StripSegment& segment_;
     const std::vector<StripPiece>& pieces_;
     const std::vector<StripRun>& runs_;
-    std::vector<std::int64_t> last_, readers_;  // by piece: the last operator that makes or reads it, how many read it
+    std::vector<std::int64_t> last_, readers_;  // by piece: the last operator that makes or reads it, how often it is read
 
     bool ends(std::int64_t piece, std::size_t step) const {
         return last_[piece] == static_cast<std::int64_t>(step) && !pieces_[piece].kept;

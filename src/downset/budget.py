@@ -1,8 +1,10 @@
 """The budget of a search: seconds, states, and a seed for its random choices.
 
-A `Budget` is data. Who plans starts its `Clock` and passes it to everything that searches. The time of a clock is real;
-under a limit of states it is the number of states that the searches have counted, so that the load of the machine does
-not affect the result. The real time limit then holds as well.
+A `Budget` is data. Who plans starts its `Clock` and passes it to everything that searches. The time of a clock is the
+processor time of this process, so that a search does as much on a busy machine as on a quiet one (it ends after `BUSY`
+times the limit in real time); under a limit of
+states it is the number of states that the searches have counted, so that neither the load of the machine nor its speed
+affects the result. The limit of time then holds as well.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, TypedDict
@@ -17,6 +20,7 @@ from typing import Literal, TypedDict
 from downset.errors import UsageError
 
 __all__ = [
+    "BUSY",
     "DEFAULT_SECONDS",
     "INTERRUPTED",
     "MANY",
@@ -32,6 +36,8 @@ DEFAULT_SECONDS = 10.0
 
 STATES_A_SECOND = 100_000
 """States that are one second of a clock under a limit of states."""
+BUSY = 6
+"""Time in which others have the processors does not count, up to so many times a limit in all."""
 INTERRUPTED = threading.Event()
 """Set while a user has ended all searches of this process: none of their clocks has anything left."""
 MANY = 1 << 62
@@ -39,6 +45,7 @@ MANY = 1 << 62
 _LEAST_S = 0.5
 _LOOK = 500
 """The number of states that a look at the clock counts as, in searches written in Python."""
+_Now = Callable[[], float]
 
 
 class BudgetLimits(TypedDict):
@@ -64,8 +71,8 @@ def check_work_limit(states: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """`seconds`: of real time. `states`: how many states the searches may visit (None: any number). `seed`: of random
-    choices. As text it is the limit that a user is told: seconds, or states where they are limited.
+    """`seconds`: of processor time. `states`: how many states the searches may visit (None: any number). `seed`: of
+    random choices. As text it is the limit that a user is told: seconds, or states where they are limited.
 
     Raises UsageError for values that are not limits; it names them `time_limit_s`, `work_limit` and `seed`, as the
     public planners do."""
@@ -83,9 +90,10 @@ class Budget:
     def __str__(self) -> str:
         return f"{self.seconds:g} s" if self.states is None else f"{self.states:,} states"
 
-    def start(self) -> Clock:
-        """A clock that runs from now."""
-        return Clock(self, _Count())
+    def start(self, *, real_time: bool = False) -> Clock:
+        """A clock that runs from now. `real_time`: it counts real seconds, for searches that wait for other processes
+        or devices."""
+        return Clock(self, _Count(), _real_s if real_time else _searching_s)
 
     def limits(self) -> BudgetLimits:
         return {"time_limit_s": self.seconds, "work_limit": self.states}
@@ -105,12 +113,13 @@ class Clock:
     (`count`). Searches written in Python that count none look with `late`, `left` and `within`: under a limit of
     states each such look counts as some."""
 
-    __slots__ = ("_count", "_end", "_first", "_last", "budget")
+    __slots__ = ("_count", "_end", "_first", "_last", "_now", "_real_end", "budget")
 
-    def __init__(self, budget: Budget, count: _Count) -> None:
-        self.budget = budget
+    def __init__(self, budget: Budget, count: _Count, now: _Now) -> None:
+        self.budget, self._now = budget, now
         self._count, self._first = count, count.states
-        self._end = time.monotonic() + budget.seconds
+        self._end = now() + budget.seconds
+        self._real_end = _real_s() + BUSY * budget.seconds
         self._last = None if budget.states is None else count.states + min(budget.states, MANY)
 
     @property
@@ -123,8 +132,8 @@ class Clock:
         self._count.states += states
 
     def left_s(self) -> float:
-        """Real seconds left, 0 at the end."""
-        return 0.0 if INTERRUPTED.is_set() else max(self._end - time.monotonic(), 0.0)
+        """Seconds left, 0 at the end."""
+        return 0.0 if INTERRUPTED.is_set() else max(min(self._end - self._now(), self._real_end - _real_s()), 0.0)
 
     def left_states(self) -> int:
         """States left; MANY without a limit of states."""
@@ -160,27 +169,28 @@ class Clock:
         return self.part(seconds=seconds) if self._last is None else self.part(states=_states(seconds))
 
     def at_least(self, seconds: float) -> Clock:
-        """This clock, or one that goes on after its end for so many seconds on it, if fewer are left. The real time of
-        a limit of states is not extended. As a look that counts."""
+        """This clock, or one that goes on after its end for so many seconds on it, if fewer are left. The time
+        limit next to a limit of states is not extended. As a look that counts."""
         if self.left() >= seconds:
             return self
         if self._last is None:
-            return Clock(replace(self.budget, seconds=seconds), self._count)
-        return Clock(replace(self.budget, seconds=self.left_s(), states=_states(seconds)), self._count)
+            return Clock(replace(self.budget, seconds=seconds), self._count, self._now)
+        budget = replace(self.budget, seconds=self.left_s(), states=_states(seconds))
+        return Clock(budget, self._count, self._now)
 
     def part(self, *, seconds: float = math.inf, states: int = MANY) -> Clock:
-        """The clock of a part that takes at most so many real seconds and so many states of those left."""
+        """The clock of a part that takes at most so many seconds and so many states of those left."""
         seconds = min(max(seconds, 0.0), self.left_s())
         most = min(max(states, 0), self.left_states())
-        return Clock(Budget(seconds, None if most == MANY else most, self.budget.seed), self._count)
+        return Clock(Budget(seconds, None if most == MANY else most, self.budget.seed), self._count, self._now)
 
     def timed(self) -> Clock:
-        """A clock for work that counts no states: it has the real time that is left, and half a second at least, so
+        """A clock for work that counts no states: it has the time that is left, and half a second at least, so
         that a strategy for a few thousand records or fewer is never cut short."""
-        return Clock(Budget(max(self.left_s(), _LEAST_S), None, self.budget.seed), self._count)
+        return Clock(Budget(max(self.left_s(), _LEAST_S), None, self.budget.seed), self._count, self._now)
 
     def native(self, most: int) -> tuple[float, int]:
-        """(real seconds, states): the limits of a native search that may visit at most `most` states."""
+        """(seconds, states): the limits of a native search that may visit at most `most` states."""
         return self.left_s(), min(most, self.left_states())
 
     def rest(self) -> Budget:
@@ -190,6 +200,14 @@ class Clock:
     def _look(self) -> None:
         if self._last is not None:
             self._count.states += _LOOK
+
+
+def _searching_s() -> float:
+    return time.process_time()
+
+
+def _real_s() -> float:
+    return time.monotonic()
 
 
 def _states(seconds: float) -> int:

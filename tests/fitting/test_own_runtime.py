@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -94,9 +95,8 @@ def test_who_asks_for_tflite_micro_gets_an_error_before_anything_is_searched(
     given = [*asked, tmp_path / "m.h"] if asked == ("--header",) else asked
     status, out, err = run("fit", refused, "-o", tmp_path / "f.tflite", *given)
     assert (status, out) == (5, "") and err.count("\n") == 1
-    assert (
-        "TFLite Micro cannot run m.tflite" in err and "leave out --target to fit it for a runtime that runs it" in err
-    )
+    assert "TFLite Micro cannot run m.tflite" in err
+    assert "without --target tflm and a header it is fitted for a runtime that runs it" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -107,6 +107,8 @@ def test_where_no_runtime_here_runs_the_file_one_line_says_so(refused, run, tmp_
     assert (status, found["target"], found["measured"], found["not_in_tflm"]) == (0, "tflm", None, None)
     assert "TFLite Micro cannot run u.tflite" in found["not_measured"] and "LiteRT cannot" in found["not_measured"]
     assert len([note for note in found["notes"] if "cannot run" in note]) == 1
+    costs = [line for line in run("fit", path, "--work-limit", "50")[1].splitlines() if line.startswith("It costs")]
+    assert all(re.fullmatch(r"It costs [\d.]+x the bytes on disk; its time was not measured\.", line) for line in costs)
     assert run("fit", path, "--ram", "1GB", "--work-limit", "50")[0] == 6
 
 

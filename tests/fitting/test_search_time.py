@@ -248,7 +248,7 @@ def test_no_plan_in_strips_is_begun_that_would_end_late(each_s, monkeypatch):
         now_s[0] += each_s
         return None, SimpleNamespace(arena_bytes=1000)
 
-    monkeypatch.setattr(placing, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    monkeypatch.setattr(placing, "time", SimpleNamespace(process_time=lambda: now_s[0]))
     monkeypatch.setattr(placing, "placed", place)
     monkeypatch.setattr(placing.OrderPlacing, "_find_peaks", found)
     monkeypatch.setattr(placing.OrderPlacing, "_forms_of", lambda *_: ())

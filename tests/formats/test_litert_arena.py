@@ -12,13 +12,15 @@ from downset.errors import InfeasibleError, LimitReached, UnsupportedError, Usag
 from downset.fitting.fit import fit
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
+from downset.graph.core import Graph, Op, Tensor
 from downset.memory.kernel_needs import kernel_needs
-from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.liveness import lifetimes, order_problem, peak_bytes
 from downset.orders.plan import plan_order
 from downset.process.isolation import isolated
 from downset.reports.fit_document import fit_document
 from downset.reports.fit_sentences import gain_line
 from downset.runtimes import litert
+from tests.effort import cases
 from tests.models import installed_model
 from tests.tflite_net import TfliteNet, with_unknown_operator
 
@@ -81,6 +83,62 @@ def test_a_network_whose_kernels_need_nothing_more_takes_what_the_model_says(wri
 
 def test_tensors_lie_where_the_model_says(written):
     assert_every_place(written)
+
+
+def drawn(seed, kinds, dtype):
+    """A random network of these operators. All tensors take whole units of LiteRT's alignment: it compares gaps and
+    sizes before they are rounded, so that others may be placed elsewhere."""
+    random, net, channels = np.random.default_rng(seed), TfliteNet(seed, size=6, dtype=dtype), 64
+    made = [net.conv(net.conv(net.input(16), channels), channels)]
+    for kind in random.choice(kinds, random.integers(4, 11)):
+        one, other = (made[int(random.integers(max(len(made) - 4, 0), len(made)))] for _ in range(2))
+        if kind in ("ADD", "MUL", "SUB", "DIV"):
+            made.append(net.op(kind, (one, other), channels, f"{kind.title()}Options"))
+        elif kind == "SOFTMAX":
+            made.append(net.op(kind, (one,), channels, "SoftmaxOptions", beta=1.0))
+        elif kind == "RESHAPE":
+            shape = net.tensor((4,), "int32", [1, net.size, net.size, channels])
+            made.append(net.op(kind, (one, shape), channels))
+        elif kind == "MEAN":
+            axes = net.tensor((2,), "int32", [1, 2])
+            mean = net.op(kind, (one, axes), channels, "ReducerOptions", keepDims=True)
+            net.main.tensors[mean].shape = np.asarray([1, 1, 1, channels], np.int32)
+            made.append(net.op("ADD", (other, mean), channels, "AddOptions"))
+        else:
+            made.append(net.conv(one, channels, 3 if kind == "windows" else 1))
+    read = {int(tensor) for op in net.main.operators for tensor in op.inputs}
+    return net, [net.concat([tensor for tensor in made if tensor not in read] + made[-1:])]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "dtype"),
+    [
+        (("conv", "windows", "ADD"), "int8"),
+        (("conv", "ADD", "MUL", "SUB", "RESHAPE"), "int8"),
+        (("conv", "DIV", "SOFTMAX"), "float32"),
+        (("conv", "MEAN"), "int8"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(cases(6)))
+def test_tensors_of_random_networks_lie_where_the_model_says(kinds, dtype, seed, tmp_path):
+    """Also where an operator reads a tensor twice, or a view of one: LiteRT then overwrites it, or not."""
+    net, outputs = drawn(seed, kinds, dtype)
+    assert_every_place(net.save(tmp_path / "net.tflite", outputs))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_strips_are_planned_as_litert_places_them(seed, tmp_path):
+    """LiteRT follows no offsets: what a plan in strips takes is what its planner makes of it, and not more."""
+    net = TfliteNet(seed, size=16, dtype="int8")
+    x = net.input(16)
+    for channels in (64, 64, 16):
+        x = net.conv(x, channels, 3)
+    path = net.save(tmp_path / "net.tflite", [net.conv(x, 4)])
+    found = fit(path, target="litert", max_recompute=0.5, work_limit=200, time_limit_s=60)
+    assert "strips" in found.shipped
+    assert found.measured.after <= found.arena.after <= found.measured.after + ROUNDING
+    assert found.together.arena.arena_bytes == found.arena.after
+    assert not any("a plan of" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -181,3 +239,25 @@ def test_figures_of_what_does_not_fit(written, run):
     graph = load(written)
     assert 0 <= figures["peak_step"] < len(graph.ops)
     assert figures["peak_operator"] in {op.name for op in graph.ops}
+
+
+def test_weights_that_are_made_of_sparse_ones_count_while_they_are_read():
+    """LiteRT keeps what it dequantises from constants of the file alone. In MediaPipe's pose_detection.tflite
+    all 148 tensors then lie where the model says."""
+    tensors = (
+        Tensor("x", (1, 4, 4, 16), "float32", 1024),
+        *(Tensor(name, (16, 1, 1, 16), "float16", 512, "constant") for name in ("sparse", "dense")),
+        *(Tensor(name, (16, 1, 1, 16), "float32", 1024, "constant") for name in ("made", "kept")),
+        *(Tensor(name, (1, 4, 4, 16), "float32", 1024) for name in ("y", "z")),
+    )
+    ops = (
+        Op("densify", "tflite::DENSIFY", (1,), (2,)),
+        Op("decode", "DequantizeLinear", (2,), (3,)),
+        Op("keep", "DequantizeLinear", (1,), (4,)),
+        Op("first", "MatMul", (0, 3), (5,)),
+        Op("second", "MatMul", (5, 4), (6,)),
+    )
+    lives = lifetimes(Graph("sparse", tensors, ops, (0,), (6,)), range(5), "litert")
+    assert [record >= 0 for record in lives.record_of] == [True, False, False, True, False, True, True]
+    made = lives.records[lives.record_of[3]]
+    assert (made.start, made.stop, made.nbytes) == (1, 4, 1024)

@@ -127,7 +127,7 @@ class Clock:
     def __init__(self) -> None:
         self.looks = 0
 
-    def monotonic(self) -> float:
+    def process_time(self) -> float:
         self.looks += 1
         return float(self.looks)
 

@@ -92,7 +92,7 @@ class _Fit(click.RichCommand):
 @input_option("Compare outputs on your own data")
 @trust_option
 @json_option("fit")
-@time_limit_option("Time for all searches together.")
+@time_limit_option("Processor time for all searches together.")
 @work_limit_option
 @worker_memory_option
 @report_option

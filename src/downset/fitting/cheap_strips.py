@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from downset.messages import Message
 from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
 from downset.results.policy import Policy
+from downset.text import counted
 
 __all__ = ["LEAST_SHARE", "Refused", "least_strips", "search_cheap_strips"]
 
@@ -33,8 +33,8 @@ _SEARCHES = ((8, 10_000, 0.5), (16, 6_000, 0.3))
 """(most strips of a segment, choices priced in all forms together, share of the time limit) of each search. Few strips
 come first: they cost least."""
 _ONLY_TOLD = (None, 4_000, 0.2)
-_TRIALS = 1.0
-"""The share of the time limit in which plans are placed, written, run and timed."""
+_TIMED = 24
+"""The most plans that are timed, whatever the load of the machine."""
 _MORE_MACS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, math.inf)
 _MORE_OPERATORS = tuple(round(8 * 2 ** (step / 2)) for step in range(19))
 _OPERATOR_BYTES = 100
@@ -82,16 +82,17 @@ def least_strips(
 ) -> tuple[list[Candidate], list[Refused]]:
     """(the measured file of the plan that takes least within the policy, if it takes less than `best`; the plans that
     would take less still, and were refused)."""
-    began, refused, original = time.perf_counter(), [], trials.original
+    refused: list[Refused] = []
+    original, near = trials.original, False
     most = best.measured_bytes() or best.arena_bytes
     beside = max(original.measured_bytes() - original.arena_bytes, 0) if job.target.fixed_overhead else 0
+    timed = 0
     for search, plan in _ascending(job, searches, trials, disk_bytes(original.path)):
         needed = search.needed_bytes(plan) + beside
         if needed > (1 - LEAST_SHARE) * most:
             break
-        if time.perf_counter() - began > _TRIALS * job.options.time_limit_s:
-            job.notes.add("further plans in strips were not tried: their share of the time limit was over")
-            job.search_time.cut = True
+        if timed == _TIMED:
+            job.notes.add(f"further plans in strips were not tried: {counted(timed, 'file')} were timed")
             break
         files = files_of(job, search, plan, "strips")
         larger = max(disk_bytes(file.path) for file in files) / disk_bytes(original.path)
@@ -100,10 +101,11 @@ def least_strips(
         if least is None:
             refused += [] if small else [Refused(needed, larger, None)]
         elif least.cost() < best.cost():
-            least = trials.timed(least)
-            trials.note_near(least)
+            least, timed = trials.timed(least), timed + 1
             if trials.keeps(least):
+                trials.note_near(least)
                 return [least], refused
+            near = near or trials.note_near(least, refused=True)
             trials.forget(least)
             slower = None if least.latency is None else least.latency.ratio_high
             refused.append(Refused(needed, larger, slower))

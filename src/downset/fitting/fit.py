@@ -79,10 +79,10 @@ def fit(  # noqa: PLR0913 - users know its keywords
     `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite (litert where
     TFLite Micro refuses the file and LiteRT runs it), ort for .onnx and torch for .pt2. `shapes`: of inputs, by name;
     `dims`: sizes that the file leaves open, as `load` takes them; of a range the largest is planned, and the file is
-    compared and measured at others. `time_limit_s`: seconds that all searches share;
-    reading, runs in the runtime and proofs take more. Notes say what was not searched for want of time. `work_limit`:
-    states of each search, or choices of strips. Where only it limits the search (`time_limit_s=math.inf`), the plans do
-    not depend on the load. `seed`: of random choices.
+    compared and measured at others. `time_limit_s`: seconds of processor time that
+    all searches share; reading, runs in the runtime and proofs take more. Notes say what was not searched for want of
+    time. `work_limit`: states of each search, or choices of strips. Where only it limits the search
+    (`time_limit_s=math.inf`), the plans do not depend on the machine. `seed`: of random choices.
 
     `slower` and `larger`: the file of least memory ships whose run takes at most so many times the original's processor
     time (the upper end of the confidence interval; 1.1 if not given) and that has at most so many times its bytes on

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from downset.budget import INTERRUPTED, Budget, check_work_limit
+from downset.budget import BUSY, INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
 from downset.fitting.ranges import SizeRanges
 from downset.formats.reading import refused
@@ -121,15 +121,17 @@ class Notes:
 
 
 class SearchTime:
-    """The seconds that all searches of a job share. They pass while one of them is `running`: neither what is read,
-    measured, proven and written counts, nor the time between searches. None are left where a user has ended the
-    search."""
+    """The seconds of processor time that all searches of a job share. They pass while one of them is `running`: neither
+    what is read, measured, proven and written counts, nor the time between searches. None are left where a user has
+    ended the search, and after `BUSY` times as many real
+    seconds."""
 
     __slots__ = ("_began", "_left_s", "_now", "cut")
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
-        self._left_s, self._now = seconds, now
-        self._began: float | None = None
+    def __init__(self, seconds: float, now: Callable[[], float] = time.process_time) -> None:
+        self._now: Callable[[], tuple[float, float]] = lambda: (now(), time.monotonic() / BUSY)
+        self._left_s = (seconds, seconds)
+        self._began: tuple[float, float] | None = None
         self.cut = False
         """Whether a limit of time ended something on which the choice of a file may depend."""
 
@@ -147,18 +149,22 @@ class SearchTime:
 
     @property
     def left_s(self) -> float:
-        return 0.0 if INTERRUPTED.is_set() else self._left()
+        return 0.0 if INTERRUPTED.is_set() else max(min(self._left()), 0.0)
 
     @property
     def over(self) -> str:
         """Why no further search begins; empty where one may."""
         if INTERRUPTED.is_set():
             return "the search was interrupted"
-        return "" if self._left() > 0 else "the time limit was over"
+        return "" if min(self._left()) > 0 else "the time limit was over"
 
-    def _left(self) -> float:
-        passed_s = 0.0 if self._began is None else self._now() - self._began
-        return max(self._left_s - passed_s, 0.0)
+    def _left(self) -> tuple[float, float]:
+        """The seconds left of processor time, and of the longest real time in units of `BUSY` seconds."""
+        if self._began is None:
+            return self._left_s
+        passed = (now - began for now, began in zip(self._now(), self._began, strict=True))
+        processor, real = (left - spent for left, spent in zip(self._left_s, passed, strict=True))
+        return processor, real
 
 
 @dataclass(frozen=True, slots=True)

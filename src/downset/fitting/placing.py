@@ -68,6 +68,15 @@ def _placed(forms: Forms, memory: Memory, limits: Limits) -> tuple[Graph, Arena]
     return best
 
 
+def _by_runtime(forms: Forms, runtime: Callable[[Graph], Arena]) -> tuple[Graph, Arena]:
+    best: tuple[Graph, Arena] | None = None
+    for peak, form in forms:
+        if best is None or peak < best[1].arena_bytes:
+            best = _less_high(best, form, runtime(form))
+    assert best is not None
+    return best
+
+
 def _arena(graph: Graph, method: str, memory: Memory, limits: BudgetLimits) -> Arena:
     return plan_arena(graph, range(len(graph.ops)), method=method, memory=memory, **limits)
 
@@ -86,7 +95,8 @@ class OrderPlacing:
 
     `forms`: by plan, the rows with which it was priced. `kept`: bytes that the runtime keeps outside the arena for a
     network in the form of its file. `seconds`: the time limit of one placement. `search_time`: the seconds that are
-    left for all searches; when they are over, only the first plan that is tried is placed.
+    left for all searches; when they are over, only the first plan that is tried is placed. `runtime`: gives the arena
+    of a network as the runtime places it, where it follows no offsets.
     """
 
     graph: Graph
@@ -96,6 +106,7 @@ class OrderPlacing:
     seconds: float
     work_limit: int | None = None
     search_time: SearchTime = field(default_factory=lambda: SearchTime(math.inf))
+    runtime: Callable[[Graph], Arena] | None = None
     peaks: dict[PartialPlan, tuple[int, int]] = field(default_factory=dict)
     """By plan: (peak with overlaps, peak without)."""
     beside: dict[PartialPlan, int] = field(default_factory=dict)
@@ -114,7 +125,7 @@ class OrderPlacing:
             return self._least(plans, cost, most_s, at_least)
 
     def _least(self, plans: Sequence[PartialPlan], cost: Cost, most_s: float, at_least: int) -> PartialPlan | None:
-        begin = last = time.perf_counter()
+        begin = last = time.process_time()
         longest = 0.0
 
         def late(done: int, least: int, seconds: float, reserved: int = 0) -> bool:
@@ -122,7 +133,7 @@ class OrderPlacing:
             as many times that as are reserved, may take as long as the longest so far: no more begins than ends in
             time, but for the first."""
             nonlocal last, longest
-            now = time.perf_counter()
+            now = time.process_time()
             last, longest = now, max(longest, now - last)
             if self.search_time.left_s <= (1 + reserved) * longest:
                 return done >= 1
@@ -160,7 +171,11 @@ class OrderPlacing:
         if plan not in self.files_of:
             self.look_at(plan)
             with self.search_time.running():
-                self.files_of[plan] = placed(self._forms_of(plan), self.memory, self._limits)
+                forms = self._forms_of(plan)
+                if self.runtime is not None:
+                    self.files_of[plan] = _by_runtime(forms, self.runtime)
+                else:
+                    self.files_of[plan] = placed(forms, self.memory, self._limits)
         return self.files_of[plan]
 
     def _limits(self) -> BudgetLimits:

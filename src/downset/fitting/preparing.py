@@ -91,7 +91,10 @@ def measure_original(job: Job, original: Original) -> tuple[Job, Original]:
     int8_form, note = int8_note(job.path) if job.target.name == "tflm" else (False, "")
     refuses = job.target.name == "tflm" and tflm.is_installed()
     if refuses and job.options.target is not None and job.options.kernels is None:
-        advice = note or Message("leave out ", Setting("target"), " to fit it for a runtime that runs it")
+        elsewhere = Message(
+            "without ", Setting("target", "tflm"), " and a header it is fitted for a runtime that runs it"
+        )
+        advice = note or elsewhere
         raise UnsupportedError(Message(job.notes.not_measured, "; ", advice))
     if refuses and not int8_form and job.options.kernels is None:
         other = _in_litert(job)

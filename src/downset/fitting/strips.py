@@ -27,7 +27,7 @@ from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.results.fit import Rewrite
 from downset.results.next_step import NextStep
-from downset.results.plans import Evidence, Order, Together, ended_by
+from downset.results.plans import Arena, Evidence, Order, Together, ended_by
 from downset.rewrites.folding import folded_operators
 from downset.rewrites.tflite_form import writable_rows
 from downset.rewrites.two_passes import has_row_means, in_two_passes
@@ -169,12 +169,22 @@ def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_wor
     )
     kept = tflm_kept if persistent is not None else _nothing
     seconds, work_limit = 0.05 * job.options.time_limit_s, job.options.work_limit
-    placing = OrderPlacing(graph, form_of, job.target.memory, kept, seconds, work_limit, job.search_time)
+    placing = OrderPlacing(
+        graph, form_of, job.target.memory, kept, seconds, work_limit, job.search_time, _placed_by_runtime(job)
+    )
     search = StripSearch(graph, forms[0], front, limits, job.target.memory, persistent, placing, kept(graph))
     if search.left_out:
         count = counted(search.left_out, "plan")
         job.notes.add(f"left out: {count} in strips of more than {search.most_operators:,} operators")
     return search
+
+
+def _placed_by_runtime(job: Job) -> Callable[[Graph], Arena] | None:
+    """How the runtime places a network in its order, where its planner is known and follows no offsets."""
+    place = job.target.place
+    if place is None or job.target.offsets:
+        return None
+    return lambda graph: place(graph, range(len(graph.ops)), job.search_time.left_s)
 
 
 def _nothing(graph: Graph) -> int:
@@ -235,12 +245,12 @@ def cheapest_within(
 ) -> Iterator[tuple[StripSearch, PartialPlan]]:
     """Yields the plans that fit when they are placed, but for alignments, the cheapest first. A price may be above what
     its plan takes as a file; once the time is over only plans that fit by their prices are placed."""
-    begin, tried, time_left = time.perf_counter(), 0, job.search_time
+    begin, tried, time_left = time.process_time(), 0, job.search_time
     most = limit_bytes + _ALIGNED
     pairs = [(search, plan) for search in searches for plan in search.in_strips]
     for search, plan in sorted(pairs, key=lambda pair: pair[0].cost(pair[1])):
         over = bool(time_left.over)
-        late = over or time.perf_counter() - begin > 0.5 * job.options.time_limit_s
+        late = over or time.process_time() - begin > 0.5 * job.options.time_limit_s
         if late and tried >= (1 if over else _TRIED):
             return
         priced = (search.front.bound_bytes, plan.price.peak_bytes)[late]

@@ -94,10 +94,11 @@ class Trials:
         """Whether the candidate keeps to both limits."""
         return self.keeps_size(file) and self.standing(file) == "within"
 
-    def note_near(self, file: Candidate) -> None:
-        """Add a note where the candidate's time is near the limit, so that another run may choose another file."""
+    def note_near(self, file: Candidate, *, refused: bool = False) -> bool:
+        """Whether the candidate's time is near the limit, so that another run may choose another file. Then adds a note
+        about it. `refused`: the file was refused for its time."""
         if self.policy.slower is None:
-            return
+            return False
         latency = self.timed(file).latency
         if (
             latency is None
@@ -105,7 +106,9 @@ class Trials:
             or self.same_work(file)
             or not self.policy.is_near(latency)
         ):
-            return
+            return False
         limit = Setting("slower", self.policy.slower)
-        said = f"the time of the {file.label} file, {ratio_text(latency)}, is near the limit ("
+        which = f"a smaller {file.label} file, which was refused" if refused else f"the {file.label} file"
+        said = f"the time of {which}, {ratio_text(latency)}, is near the limit ("
         self.job.notes.add(Message(said, limit, "): another run may choose another file"))
+        return True

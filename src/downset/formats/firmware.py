@@ -211,7 +211,8 @@ def _constants(fit: Fit, prefix: str, path: Path) -> list[str]:
         "",
         f"constexpr size_t kTensorBytes = {arena};  // the plan's arena{held} ({claim})",
         f"constexpr size_t kScratchBytes = {reference};  // of the reference kernels",
-        f"constexpr size_t kTailBytes = {tail};  // what stays from one run to the next",
+        f"constexpr size_t kTailBytes = {tail};  // what stays from one run to the next; on a Cortex-M about "
+        f"{parts['cortex_m_tail_bytes']} (estimated)",
         f"constexpr size_t kMarginBytes = {margin};  // for planning at the start; a multiple of {_ALIGNMENT}",
         *_of_library(named, taken),
         *([line.format(_prefix(named)) for line in _SUM_OF_LIBRARY] if named else _SUM),

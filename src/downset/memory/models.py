@@ -72,10 +72,13 @@ class MemoryModel:
     in_place: frozenset[str] = frozenset()
     """Kinds whose first output may overwrite an input of equal aligned size that no operator reads later."""
     in_place_only_reader: bool = False
-    """Whether an operator may overwrite an input only if it is the only reader in the network, not the last of
-    several."""
+    """Whether an operator may overwrite an input only if it reads it once and nothing else in the network does, not as
+    the last of several."""
     in_place_input: Mapping[str, int] = field(default_factory=dict)
     """Kinds of which only the input at this position may be overwritten."""
+    decoded_weights: bool = False
+    """Whether weights that are dequantised count while they are read, where an operator makes what is dequantised. What
+    is computed from constants of the file alone persists."""
     best_fit: bool = False
     """Whether the runtime gives each tensor the smallest free gap when it is made, wherever a plan places it."""
     kernels: KernelsName | None = None
@@ -137,16 +140,17 @@ _MODELS = (
     ),
     MemoryModel(
         "litert",
-        "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, sums and products run in place "
-        "over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and the "
-        "windows that convolutions copy count while they run",
+        "LiteRT's CPU arena without delegates: graph inputs to the end, reshapes share, arithmetic and softmax run in "
+        "place over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and "
+        "what convolutions and means ask for counts while they run",
         alignment=64,
         inputs="to the end",
         outputs_apart=True,
         inputs_apart=True,
         views=_RESHAPES,
-        in_place=frozenset({"Add", "Sub", "Mul"}),
+        in_place=frozenset({"Add", "Sub", "Mul", "Div", "Softmax"}),
         in_place_only_reader=True,
+        decoded_weights=True,
         scratch=LITERT.name,
     ),
     MemoryModel(

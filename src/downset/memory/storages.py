@@ -39,6 +39,8 @@ class StorageMap:
     """Whether a sum may add to its value: it has no view, and no activation was applied to the value."""
     scratch: list[int] = field(default_factory=list)
     """The storages of scratch, in which no tensor lies."""
+    reads: Counter[int] = field(default_factory=Counter)
+    """By tensor: how often operators read it."""
     _merged: dict[int, int] = field(default_factory=dict)
     """By storage that was merged: the one into which it was merged."""
     _made_for: list[int] = field(default_factory=list)
@@ -81,6 +83,10 @@ class StorageMap:
         """Whether the tensor's one storage was made for it, by an operator: other tensors in it are parts or views."""
         storages = self.storages_of[tensor]
         return len(storages) == 1 and self._made_for[storages[0]] == tensor and bool(self.producers[storages[0]])
+
+    def spanning(self, storage: int) -> int:
+        """The tensor for which a storage was made."""
+        return self._made_for[storage]
 
     def alone(self, tensor: int) -> bool:
         """Whether the tensor has one storage, in which no other tensor lies."""
@@ -131,7 +137,7 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
     as inputs, and more than `_MOST_LISTED` of them raise UnsupportedError."""
     count, listed = len(graph.tensors), 0
     storage_map = StorageMap([()] * count, frozenset(graph.inputs), frozenset(graph.outputs), [0] * count)
-    read_by = graph.consumers()
+    read_by, made_by = graph.consumers(), graph.producers()
     state_of = {state.written: state.read for state in graph.states} if model.states_in_place else {}
     if model.inputs != "not counted":
         for tensor in dict.fromkeys(graph.inputs):
@@ -139,12 +145,21 @@ def map_storages(graph: Graph, model: MemoryModel) -> StorageMap:
                 storage_map.add(_aligned_bytes(graph, model, tensor), None, tensor)
     for index, op in enumerate(graph.ops):
         parts = [tensor for tensor in op.inputs if tensor != ABSENT]
+        storage_map.reads.update(parts)
         for tensor in parts:
             for storage in storage_map.storages_of[tensor]:
                 if storage_map.consumers[storage][-1:] != [index]:
                     storage_map.consumers[storage].append(index)
         for position, tensor in enumerate(op.outputs):
-            if tensor == ABSENT or graph.tensors[tensor].role != "activation":
+            if tensor == ABSENT:
+                continue
+            if graph.tensors[tensor].role != "activation":
+                if (
+                    model.decoded_weights
+                    and op.kind == "DequantizeLinear"
+                    and any(made_by[part] >= 0 for part in parts)
+                ):
+                    storage_map.add(_aligned_bytes(graph, model, tensor), index, tensor)
                 continue
             if tensor in storage_map.outputs and not model.outputs_counted:
                 continue
@@ -310,11 +325,16 @@ def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) 
             and storage not in taken
             and storage_map.exclusive[storage]
             and not storage_map.kept[storage]
-            and not (model.in_place_only_reader and len(storage_map.consumers[storage]) > 1)
+            and not (model.in_place_only_reader and storage_map.reads[tensor] > 1)
             and storage_map.nbytes[storage] == storage_map.nbytes[outputs[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):
-            taken.append(storage)
+            if not model.in_place_only_reader:
+                taken.append(storage)
+            elif storage_map.reads[storage_map.spanning(storage)] <= 1:
+                return [storage]  # the runtime looks at no further input
+            else:
+                return []
     return taken
 
 

@@ -81,7 +81,7 @@ def improving(problem: OrderProblem, clock: Clock) -> tuple[Found, tuple[tuple[i
         run.bound = max(run.bound, run.parts.pair_bound(incumbent, run.bound, 0.1 * run.left_s(), pair_members))
     widest = _WIDEST // max(len(problem.predecessors), 1)
     for width in [*WIDTHS, *(WIDTHS[-1] * 4**power for power in range(1, 10) if WIDTHS[-1] * 4**power <= widest)]:
-        begin, before = time.perf_counter(), run.beamed
+        begin, before = time.process_time(), run.beamed
         run.beams(width, run.bound)
         if width in WIDTHS[1:]:
             run.beams(width, 0)  # as `beam` does
@@ -89,7 +89,7 @@ def improving(problem: OrderProblem, clock: Clock) -> tuple[Found, tuple[tuple[i
         if limited:
             run.search(2 * (run.beamed - before) + _LONGEST_SLICE, time_limit_s)
         else:
-            run.search(_STATES, 2 * (time.perf_counter() - begin) + _PAUSE_S)
+            run.search(_STATES, 2 * (time.process_time() - begin) + _PAUSE_S)
     run.search(_STATES, time_limit_s)
     states = clock.states if limited else run.states
     return Found(run.best, run.bound, run.bound == run.value, states, run.stopped_by()), tuple(run.improved)

@@ -153,18 +153,18 @@ def dynamic_programming_based_scheduling(
 
 
 def _searched(space: SearchSpace, start: _Entry, end: int, budget: int, limits: _StepLimits) -> _BudgetResult:
-    most, end_s = limits.clock.left_states(), time.perf_counter() + limits.clock.left_s()
+    most, end_s = limits.clock.left_states(), time.process_time() + limits.clock.left_s()
     ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
     level = {ready: start}
     states = 0
     for _ in range((end & ~start.downset).bit_count()):
-        begin, first = time.perf_counter(), states
+        begin, first = time.process_time(), states
         following: dict[int, _Entry] = {}
         for zero_indegree, entry in level.items():
             if states >= most or states - first >= limits.step_states:
                 return _BudgetResult("timeout", None, states)
             states += 1
-            if states % 64 == 0 and time.perf_counter() > min(end_s, begin + limits.step_s):
+            if states % 64 == 0 and time.process_time() > min(end_s, begin + limits.step_s):
                 return _BudgetResult("timeout", None, states)
             for operator in bits(zero_indegree & end):
                 transient, live = space.step(entry.downset, entry.live, operator)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from downset import errors
+from downset.budget import BUSY
 from downset.errors import DownsetError, LimitReached, UnsupportedError
 from downset.messages import Setting, of_plain
 from downset.process.leftovers import owned_prefix
@@ -61,9 +62,6 @@ _CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "torch_eager": ("PyTorch", _TORCH),
 }
 """By function or module: what it calls, for messages, and the libraries that the server imports for it."""
-_BUSY = 6
-"""A worker's time limit does not count the time in which other processes have the processor, up to this many times the
-limit."""
 _CAUSES = ("Didn't find op", "Failed to get registration", "not supported")
 """Words in the line by which TFLite Micro names an operator that it does not run."""
 _STOPPING_S = 0.5
@@ -220,7 +218,7 @@ class Worker:
         begin, queued_s = time.monotonic(), self._queued_s()
 
         def left_s() -> float:
-            kept_s = min(self._queued_s() - queued_s, (_BUSY - 1) * limit_s)
+            kept_s = min(self._queued_s() - queued_s, (BUSY - 1) * limit_s)
             return begin + limit_s + kept_s - time.monotonic()
 
         if not self._pid:

@@ -62,8 +62,9 @@ def traded_line(result: Fit) -> str:
         return ""
     timed = result.taken or result.measured
     latency = None if timed is None else timed.latency
-    time = "its time was not measured" if latency is None else f"{ratio_text(latency)} the time of a run on this host"
-    costs = f"{time}, {larger:.2f}x the bytes on disk"
+    time = "" if latency is None else f"{ratio_text(latency)} the time of a run on this host, "
+    untimed = "; its time was not measured" if latency is None else ""
+    costs = f"{time}{larger:.2f}x the bytes on disk{untimed}"
     if not result.beyond_policy:
         return f"It costs {costs}."
     limits = (Setting("slower", SLOWER), " and ", Setting("larger", LARGER))

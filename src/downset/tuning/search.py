@@ -142,7 +142,7 @@ class StageSearch:
             raise LimitReached(f"a block of {len(block)} units is too large to be searched")
         shorter = "seconds" if self.limits.seconds <= left_s else "all_seconds"
         of_limit = {"timings": "timings", "time": shorter, "work": "work"}
-        clock = Budget(min(self.limits.seconds, left_s), self.limits.work).start()
+        clock = Budget(min(self.limits.seconds, left_s), self.limits.work).start(real_time=True)
         try:
             stages = lazy(
                 problem,

@@ -148,7 +148,7 @@ def _timed_alone(plain: Variant, progress: Progress) -> list[float]:
 def _searched(plain: Variant, tuning: Tuning) -> tuple[dict[str, Variant], list[StageCandidate]]:
     """(the variants of the network by name, the candidates that the searches find for them)."""
     limits = tuning.limits
-    clock = plain.search.clock = Budget(limits.all_seconds).start()
+    clock = plain.search.clock = Budget(limits.all_seconds).start(real_time=True)
     both, parallel = plain.search.stages("both"), plain.search.stages("parallel")
     merge = plain.search.stages("merge") if plain.search.families else plain.sequence
     variants = {"": plain}
