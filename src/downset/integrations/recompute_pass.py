@@ -96,7 +96,10 @@ def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
 @cache
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    own = ("fx_training", "inlined_operators", "joined_calls", "recompute_pass", "training_graph")
+    own = (
+        *("fx_training", "inlined_operators", "joined_calls", "random_operators", "recompute_pass", "training_graph"),
+        "update_sinks",
+    )
     names = (*own, "../rewrites/recompute_search")
     return code_fingerprint(here / f"{name}.py" for name in names)
 
