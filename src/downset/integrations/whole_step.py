@@ -7,6 +7,7 @@ In one graph a gradient is freed as soon as its parameter is updated, and the wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -72,7 +73,7 @@ class TrainingStep:
         self.fallback = ""
         self._parts, self._update, self._accumulate, self._options = parts, update, accumulate, options
         self._done = 0
-        self._added = False  # whether this batch adds to gradients that it found
+        self._added = False  # whether this batch is plain: it adds to gradients that it found, or states are missing
         self._told_added = False
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
         self._compiled: dict[tuple[bool, Settings], Callable[..., Any]] = {}
@@ -133,6 +134,7 @@ class TrainingStep:
             if self._added and not self._told_added:
                 self._told_added = True
                 warn_user(_ADDS)
+            self._added = self._added or not self._update.ready()
         return None if self._added else self._update
 
     def _fall_back(self, reason: str) -> None:
@@ -144,9 +146,14 @@ class TrainingStep:
         import torch
         from torch._dynamo.exc import TorchDynamoException
 
-        settings = update.prepare()
         if not self._done:
             self._used = (False,) * len(update.parameters)
+        try:
+            settings = update.prepare()
+        except UnsupportedError as error:
+            self._drop_zeros()
+            self._fall_back(str(error))
+            return self._plain(inputs, targets, last=last)
         sums = _sums(update) if self._accumulate > 1 else []
         scale = None if self._parts.scaler is None else _scale_of(self._parts)
         new = (last, settings) not in self._compiled
@@ -188,11 +195,12 @@ class TrainingStep:
         scaler, optimizer = self._parts.scaler, self._parts.optimizer
         (loss if scaler is None else scaler.scale(loss)).backward()
         if last:
-            if scaler is None:
-                optimizer.step()
-            else:
-                scaler.step(optimizer)
-                scaler.update()
+            with self._update.watching() if self._update is not None else nullcontext():
+                if scaler is None:
+                    optimizer.step()
+                else:
+                    scaler.step(optimizer)
+                    scaler.update()
             optimizer.zero_grad()
         return loss.detach()
 
@@ -213,7 +221,8 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
 ) -> TrainingStep:
     """A training step compiled as one graph, in the order of least peak memory.
 
-    `optimizer`: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of `model`. `autocast`: a dtype such as
+    `optimizer`: any over parameters of `model` whose `step` is a function of tensors; if it is not a `torch.optim.SGD`,
+    `Adam` or `AdamW`, its first step is plain and makes its states. `autocast`: a dtype such as
     `torch.bfloat16` for the forward pass and the loss. `scaler`: a `torch.amp.GradScaler`, for float16. It scales the
     loss; a step with gradients that are not finite changes nothing; and its scale changes as in plain PyTorch.
     `accumulate`: the optimiser updates once in so many calls, with the sum of their gradients, as in PyTorch.
