@@ -148,10 +148,10 @@ def planning_cpu_s() -> Iterator[list[float]]:
     spent: list[float] = []
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             begin = time.thread_time()
             try:
-                return function(*arguments)
+                return function(*arguments, **options)
             finally:
                 spent.append(time.thread_time() - begin)
 

@@ -621,7 +621,7 @@ def test_arguments_in_another_order_are_told():
 
 def test_a_fallback_says_that_the_limit_is_not_kept():
     model = Net()
-    other = torch.optim.Adagrad(model.parameters(), lr=0.1)
+    other = torch.optim.SparseAdam(model.parameters(), lr=0.1)
     with pytest.warns(UserWarning, match="nothing keeps it within 4,000,000 B") as told:
         ds.inductor.compile_step(model, MSE, other, peak_bytes=4_000_000)
     assert told[0].filename == __file__  # the user's line, not ours

@@ -92,7 +92,9 @@ def trace_step(optimizer: Any, groups: Sequence[Sequence[Any]], trained: Callabl
             graph = make_fx(step, tracing_mode="fake", _error_on_data_dependent_ops=True)(*example)
     except Exception as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UnsupportedError(f"the step of {type(optimizer).__name__} is not a function of tensors: {line}") from error
+        raise UnsupportedError(
+            f"the step of {type(optimizer).__name__} is not a function of tensors: {line}"
+        ) from error
     if changed:
         raise UnsupportedError(
             f"the step of {type(optimizer).__name__} counts in Python, in {sorted(changed)[0]}: a graph would repeat "
