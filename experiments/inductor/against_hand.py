@@ -19,7 +19,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.frame import Experiment, fields, names_of
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.by_hand import HAND, WAYS
 from experiments.inductor.networks import NETWORKS
 from experiments.rows import Row
@@ -52,7 +52,7 @@ def run_way(network: str, way: str, *, fresh: bool) -> Row:
 
 
 def of_rounds(rounds: Sequence[Row]) -> Row:
-    """One row of several measurements of one way: the largest peak, the median time, and the losses, which are equal."""
+    """One row of several measurements of one way: the largest peak, the median time, and the equal losses."""
     first = rounds[0]
     for row in rounds[1:]:
         check_losses(row, first)
@@ -81,7 +81,7 @@ def rows(options: Namespace) -> Iterator[Row]:
 
 
 def lost_to_hand(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-    """Each point by hand, with ours that are at or below it in both peak and time; none where the hand is not beaten."""
+    """Each point by hand, with those of ours that are at or below it in both peak and time."""
     pairs = []
     for hand in rows:
         if hand["way"] in HAND:
@@ -104,8 +104,8 @@ def losses_to_hand(rows: Sequence[Row]) -> None:
         )
         if hand and ours:
             print(
-                f"{network}: least peak by hand {hand['peak_bytes']:,} B ({hand['way']}), ours {ours['peak_bytes']:,} B "
-                f"({ours['way']}), {ours['peak_bytes'] / hand['peak_bytes']:.2f}; "
+                f"{network}: least peak by hand {hand['peak_bytes']:,} B ({hand['way']}), "
+                f"ours {ours['peak_bytes']:,} B ({ours['way']}), {ours['peak_bytes'] / hand['peak_bytes']:.2f}; "
                 f"CPU {ours['step_cpu_s'] / hand['step_cpu_s']:.2f}"
             )
     for hand_row, better in lost_to_hand(rows):
@@ -127,3 +127,6 @@ AGAINST_HAND = Experiment(
     },
     after=losses_to_hand,
 )
+
+if __name__ == "__main__":
+    run(AGAINST_HAND)

@@ -5,8 +5,9 @@
 Prints one JSON document with the losses of three steps, the peak bytes of a step by the profiler's allocations, and the
 CPU seconds of a step (median). The ways by hand use `torch.utils.checkpoint` on each block, and the optimiser in
 `register_post_accumulate_grad_hook`, so that a gradient is freed as soon as its parameter is updated; `both compiled`
-also compiles each block by itself. AdamW with `fused=True`, one thread. `budget X` is torch.compile with PyTorch's `activation_memory_budget`; `ours` is
-`compile_step`, without a limit or within a share of the peak that is estimated where nothing runs again.
+also compiles each block by itself. AdamW with `fused=True`, one thread. `budget X` is torch.compile with PyTorch's
+`activation_memory_budget`; `ours` is `compile_step`, without a limit or within a share of the peak that is estimated
+where nothing runs again.
 """
 
 from __future__ import annotations

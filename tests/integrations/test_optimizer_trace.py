@@ -1,4 +1,4 @@
-"""Any optimiser is part of a whole step: as plain PyTorch steps, over several steps; and what counts in Python is not."""
+"""Any optimiser is part of a whole step, as in plain PyTorch over several steps; one that counts in Python is not."""
 
 import copy
 import warnings

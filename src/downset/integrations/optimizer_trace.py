@@ -175,7 +175,7 @@ def _tensor_factors() -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    class TensorFactors(TorchFunctionMode):
+    class TensorFactors(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             options = dict(kwargs or {})
             for name in ("alpha", "value"):

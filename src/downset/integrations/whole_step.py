@@ -17,7 +17,7 @@ from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
-from downset.integrations.recompute_pass import recompute_options
+from downset.integrations.recompute_pass import PlanAgain, recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.text import brief, format_bytes
 
@@ -67,8 +67,8 @@ class _Parts:
 class TrainingStep:
     """A training step: `loss = step(inputs, targets)`, as `compile_step` returns it.
 
-    `fallback`: why it runs without being compiled as a whole, or "". `grad_norm`: with `clip_grad_norm`, the norm of all
-    gradients of the latest update, before they were clipped; a tensor, or None before the first.
+    `fallback`: why it runs without being compiled as a whole, or "". `grad_norm`: with `clip_grad_norm`, the norm of
+    all gradients of the latest update, before they were clipped; a tensor, or None before the first.
     """
 
     def __init__(self, parts: _Parts, update: Update | None, accumulate: int, options: dict[str, Any]) -> None:
@@ -85,7 +85,8 @@ class TrainingStep:
         """One step on one batch, or on one of its `accumulate` parts; returns the loss, detached.
 
         `inputs`: a tensor, a tuple of positional or a dict of keyword arguments of the model. The loss is
-        `loss_fn(output, *targets)`; if that is a pair of the loss and anything else, both are returned, detached. Parameters, buffers and the optimiser's state change in place.
+        `loss_fn(output, *targets)`; if that is a pair of the loss and anything else, both are returned, detached.
+        Parameters, buffers and the optimiser's state change in place.
         """
         last = self._done + 1 == self._accumulate
         update = self._current(inputs, targets)
@@ -146,7 +147,6 @@ class TrainingStep:
         warn_user(_plain_warning(reason, self._parts.peak_bytes))
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
-        import torch
         from torch._dynamo.exc import TorchDynamoException
 
         if not self._done:
@@ -160,15 +160,11 @@ class TrainingStep:
         sums = _sums(update) if self._accumulate > 1 else []
         scale = None if self._parts.scaler is None else _scale_of(self._parts)
         new = (last, settings) not in self._compiled
-        if new:
-            function = _whole_function(self._parts, update, settings if last else None)
-            self._compiled[last, settings] = torch.compile(function, fullgraph=True, options=self._options)
         hits = _cache_hits()
         try:
-            if len(self._compiled) > _MOST_SETTINGS:
+            if new and len(self._compiled) >= _MOST_SETTINGS:
                 raise UnsupportedError("settings of the optimiser other than its learning rate change again and again")
-            with torch._dynamo.config.patch(trace_autograd_ops=True):
-                made = self._compiled[last, settings](inputs, targets, sums, self._used, scale)
+            made = self._call(update, (last, settings), (inputs, targets, sums, self._used, scale))
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
             loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
@@ -186,6 +182,22 @@ class TrainingStep:
             if overflow is not None:
                 _update_scale(self._parts, overflow)
         return loss
+
+    def _call(self, update: Update, key: tuple[bool, Settings], arguments: tuple[Any, ...]) -> Any:
+        """Call the compiled function of this key; compile it if it is missing, and again as long as a smaller plan may
+        keep to the limit."""
+        import torch
+
+        while True:
+            if key not in self._compiled:
+                last, settings = key
+                function = _whole_function(self._parts, update, settings if last else None)
+                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options)
+            try:
+                with torch._dynamo.config.patch(trace_autograd_ops=True):
+                    return self._compiled[key](*arguments)
+            except PlanAgain:
+                del self._compiled[key]
 
     def _drop_zeros(self) -> None:
         """Remove the gradients of zeros that were made for parameters on which no loss of this batch depends so far."""
