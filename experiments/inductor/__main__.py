@@ -114,5 +114,7 @@ EXPERIMENT = Experiment(
 )
 
 if __name__ == "__main__":
-    arguments = [argument for argument in sys.argv[1:] if argument != "--against-hand"]
-    run(EXPERIMENT if arguments == sys.argv[1:] else AGAINST_HAND, arguments)
+    run(
+        AGAINST_HAND if "--against-hand" in sys.argv else EXPERIMENT,
+        [argument for argument in sys.argv[1:] if argument != "--against-hand"],
+    )

@@ -225,8 +225,8 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
         return [model.stem, *model.layers]
     if isinstance(model, DLRM):
         return [model.bottom, model.top]
-    found = [module for module in model.modules() if isinstance(module, Block | Bottleneck)]
-    return found or list(model.children())
+    blocks = [module for module in model.modules() if isinstance(module, Block | Bottleneck)]
+    return blocks or list(model.children())
 
 
 def language(model: nn.Module, words: int, batch: int, steps: int) -> Case:

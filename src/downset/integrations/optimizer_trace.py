@@ -20,7 +20,7 @@ __all__ = ["StepTrace", "options_of", "trace_step"]
 _REPLACED = {"foreach": False, "fused": False, "capturable": True}
 """Options that decide how, but not what, an optimiser computes."""
 _APART = ("initial_lr", "lr", "param_names", "params")
-"""Keys of a group that are no options of the update. Schedulers keep `initial_lr` there."""
+"""Keys of a group on which a trace does not depend. Schedulers keep `initial_lr` there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,21 +131,21 @@ def _stand_in(optimizer: Any, given: dict[int, Any], rates: Sequence[Any]) -> tu
 
 
 def _numbers(optimizer: Any) -> dict[str, Any]:
-    """What is not a tensor of an optimiser's states, groups and attributes, by a name that says where."""
+    """The values other than tensors of an optimiser's states, groups and attributes, by a name that says where."""
     import torch
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for number, state in enumerate(optimizer.state.values()):
         for name, value in state.items():
-            found[f"state {name!r} of parameter {number}"] = "a tensor" if isinstance(value, torch.Tensor) else value
+            values[f"state {name!r} of parameter {number}"] = "a tensor" if isinstance(value, torch.Tensor) else value
     for number, group in enumerate(optimizer.param_groups):
         for name, value in group.items():
             if name not in ("params", "lr"):
-                found[f"group {number}'s {name!r}"] = _plain(value)
+                values[f"group {number}'s {name!r}"] = _plain(value)
     for name, value in vars(optimizer).items():
         if isinstance(value, (bool, int, float, str)) and name != "_opt_called":
-            found[f"its attribute {name!r}"] = value
-    return found
+            values[f"its attribute {name!r}"] = value
+    return values
 
 
 def _plain(value: Any) -> Any:

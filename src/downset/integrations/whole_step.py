@@ -164,13 +164,13 @@ class TrainingStep:
         try:
             if new and len(self._compiled) >= _MOST_SETTINGS:
                 raise UnsupportedError("settings of the optimiser other than its learning rate change again and again")
-            made = self._call(update, (last, settings), (inputs, targets, sums, self._used, scale))
+            results = self._call(update, (last, settings), (inputs, targets, sums, self._used, scale))
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
             loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
             self._fall_back(_first_line(error))
             return loss
-        loss, self._used, overflow, norm = made
+        loss, self._used, overflow, norm = results
         reports = self._parts.reports
         if new and reports is not None and not reports.count and _cache_hits() > hits:
             warn_user(_FROM_CACHE)
@@ -385,9 +385,9 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
     return FunctionType(code, step.__globals__, code.co_name, None, step.__closure__)
 
 
-def _with_aux(made: Any) -> tuple[Any, Any]:
+def _with_aux(returned: Any) -> tuple[Any, Any]:
     """The loss, and what the loss function returned with it: None if that is the loss alone."""
-    return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    return returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
 
 
 def _detached(loss: Any, aux: Any) -> Any:

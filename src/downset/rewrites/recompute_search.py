@@ -188,8 +188,8 @@ def _divided_sets(step: StepGraph, late: frozenset[int]) -> list[set[int]]:
     crossing = _crossing(step, everything)
     stored = {source for operator in late for source in step.reads[operator]}
     may = {operator for operator in everything if step.may[operator]}
-    found = divisions(step.nbytes, crossing, everything, stored)
-    return [may.difference(*(crossing[border] for border in borders)) for borders in reversed(found)]
+    borders_of = divisions(step.nbytes, crossing, everything, stored)
+    return [may.difference(*(crossing[border] for border in borders)) for borders in reversed(borders_of)]
 
 
 def _at_peak(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:

@@ -39,7 +39,7 @@ def divisions(
         (total[end], rows[0][j + 1] if j < len(cuts) else 0, ()) for j, end in enumerate(ends)
     ]
     least = best[-1][0]
-    found: list[tuple[int, ...]] = []
+    borders_of: list[tuple[int, ...]] = []
     for _ in range(1, min(_MOST_PARTS, len(ends))):
         better = best[:]
         for j, end in enumerate(ends):
@@ -56,8 +56,8 @@ def divisions(
         best = better
         if best[-1][0] < least:
             least = best[-1][0]
-            found.append(best[-1][2])
-    return found
+            borders_of.append(best[-1][2])
+    return borders_of
 
 
 def _cut_points(nbytes: Sequence[int], crossing: Sequence[frozenset[int]]) -> list[int]:
