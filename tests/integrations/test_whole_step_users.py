@@ -580,7 +580,7 @@ def test_partial_gradients_go_when_a_checkpoint_comes(monkeypatch):
 def test_what_is_no_loss_and_no_copy_is_named(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **_: COMPILE(function, fullgraph=True, backend="eager"))
     model = Net()
-    step = ds.inductor.compile_step(model, lambda made, y: (MSE(made, y), made), sgd(model))
+    step = ds.inductor.compile_step(model, lambda made, y: (MSE(made, y), made, y), sgd(model))
     with pytest.raises(ds.UsageError, match="loss_fn returned a tuple; it returns the loss, one tensor"):
         list(steps(step, 1))
     with pytest.raises(ds.UsageError, match="neither copied nor saved"):
