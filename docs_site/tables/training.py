@@ -64,7 +64,16 @@ def recomputation() -> list[str]:
     return lines(["network", "setting", "peak bytes", "estimate", "operators that run again", "time"], body)
 
 
+def against_hand() -> list[str]:
+    body = [
+        [f"`{row['network']}`", row["way"], f"{row['peak_bytes']:,}", f"{1000 * row['step_cpu_s']:.1f}"]
+        for row in load_rows("inductor_by_hand")
+    ]
+    return lines(["network", "way", "peak bytes", "CPU ms a step"], body)
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "against the hand": against_hand,
     "training steps": steps,
     "steps within a limit": within_a_limit,
     "recomputation": recomputation,

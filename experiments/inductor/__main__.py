@@ -1,13 +1,14 @@
 """A training step in eager PyTorch, compiled by Inductor, and compiled whole, in Inductor's order and in ours.
 
     python -m experiments.inductor [--quick] [--networks gpt,dlrm] [--ways ordered,within] [--again|--planning]
+    python -m experiments.inductor --against-hand [--quick] [--networks gpt,dlrm] ...
 
 Peak bytes are the profiler's allocations during a step, on this CPU, in addition to what is there before it (parameters
 and the optimiser's state). Every way runs in a process of its own, with caches of its own under build/inductor: compile
 time is the CPU seconds of a first step with empty caches, `planning` the share of them that our passes take. `within`
 is the whole step in our order and within 0.6 of its estimated peak: some operators run again. `--again` measures only
 the seconds of a step again, with what is compiled there, as a quiet machine should; `--planning` measures only what our
-order of a recorded whole step takes.
+order of a recorded whole step takes. `--against-hand` is another table with options of its own (`against_hand`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiments.frame import Experiment, fields, names_of, run
+from experiments.inductor.against_hand import AGAINST_HAND
 from experiments.inductor.measure import WAYS, WITHIN
-from experiments.inductor.networks import NETWORKS
+from experiments.inductor.networks import NETWORKS, REALISTIC
 from experiments.rows import Row, load_rows
 
 NAME = "inductor"
-MEASURED = [name for name in NETWORKS if name != "gpt_tiny"]
+MEASURED = [name for name in NETWORKS if name not in ("gpt_tiny", *REALISTIC)]
 CACHES = Path(__file__).resolve().parents[2] / "build" / "inductor"
 
 
@@ -112,4 +114,7 @@ EXPERIMENT = Experiment(
 )
 
 if __name__ == "__main__":
-    run(EXPERIMENT)
+    run(
+        AGAINST_HAND if "--against-hand" in sys.argv else EXPERIMENT,
+        [argument for argument in sys.argv[1:] if argument != "--against-hand"],
+    )

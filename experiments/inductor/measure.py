@@ -40,7 +40,7 @@ class Enough(BaseException):
     """Ends a compile once its report is there."""
 
 
-def limit_of(network: str) -> int:
+def limit_of(network: str, *, share: float = SHARE) -> int:
     """A share of the estimated peak of a whole step without recomputation."""
     told: list[int] = []
 
@@ -54,7 +54,7 @@ def limit_of(network: str) -> int:
     with contextlib.suppress(Enough):
         step(case.inputs, case.targets)
     torch._dynamo.reset()
-    return int(SHARE * told[0])
+    return int(share * told[0])
 
 
 def training_step(
@@ -148,10 +148,10 @@ def planning_cpu_s() -> Iterator[list[float]]:
     spent: list[float] = []
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             begin = time.thread_time()
             try:
-                return function(*arguments)
+                return function(*arguments, **options)
             finally:
                 spent.append(time.thread_time() - begin)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["NETWORKS", "Case"]
+__all__ = ["NETWORKS", "REALISTIC", "Case", "blocks_of"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Case:
 class Block(nn.Module):
     """A transformer's: attention, then a network of two layers, or a mixture of `experts` of them."""
 
-    def __init__(self, width: int, heads: int, experts: int = 0) -> None:
+    def __init__(self, width: int, heads: int, experts: int = 0, *, causal: bool = True) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = Mixture(width, experts) if experts else feed_forward(width)
@@ -38,7 +38,7 @@ class Block(nn.Module):
         batch, steps, width = x.shape
         qkv = self.qkv(self.norm_1(x)).view(batch, steps, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, steps, width))
         return x + self.mlp(self.norm_2(x))
 
@@ -74,6 +74,21 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(self.embed(tokens) + self.place))).flatten(0, 1)
 
 
+class ViT(nn.Module):
+    """Patches of an image as tokens, and blocks that see all of them."""
+
+    def __init__(self, side: int, patch: int, width: int, layers: int, classes: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.place = nn.Parameter(0.02 * torch.randn((side // patch) ** 2, width))
+        self.blocks = nn.Sequential(*(Block(width, 4, causal=False) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2) + self.place
+        return self.head(self.norm(self.blocks(tokens)).mean(dim=1))
+
+
 class DLRM(nn.Module):
     """Embeddings of sparse features, a network for dense ones, their products pair by pair, and a network on top."""
 
@@ -98,12 +113,15 @@ def convolution(inside: int, outside: int, size: int = 3, stride: int = 1) -> nn
 
 
 class UNet(nn.Module):
-    def __init__(self, width: int, depth: int) -> None:
+    """`attention`: at the lowest resolution, a transformer's block between its pixels."""
+
+    def __init__(self, width: int, depth: int, *, attention: bool = False) -> None:
         super().__init__()
         sizes = [width * 2**level for level in range(depth + 1)]
         self.first = self.double(3, width)
         self.down = nn.ModuleList(self.double(a, b) for a, b in itertools.pairwise(sizes))
         self.up = nn.ModuleList(self.double(a + b, a) for a, b in itertools.pairwise(sizes))
+        self.between = Block(sizes[-1], 4, causal=False) if attention else None
         self.last = nn.Conv2d(width, 2, 1)
 
     @staticmethod
@@ -115,6 +133,8 @@ class UNet(nn.Module):
         for block in self.down:
             kept.append(block(functional.max_pool2d(kept[-1], 2)))
         x = kept.pop()
+        if self.between is not None:
+            x = self.between(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(x.shape)
         for block in reversed(self.up):
             x = block(torch.cat([kept.pop(), functional.interpolate(x, scale_factor=2.0)], dim=1))
         return self.last(x)
@@ -190,6 +210,25 @@ def resnet50(classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes))
 
 
+def guide() -> Case:
+    """The model of docs/pytorch.md, on a large batch."""
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3)]
+    return Case(nn.Sequential(*layers), functional.mse_loss, torch.randn(2048, 64), torch.randn(2048, 64))
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The blocks of which a person keeps only the inputs for the backward pass."""
+    if isinstance(model, UNet):
+        between = [model.between] if model.between is not None else []
+        return [model.first, *model.down, *between, *reversed(model.up)]
+    if isinstance(model, RandWire):
+        return [model.stem, *model.layers]
+    if isinstance(model, DLRM):
+        return [model.bottom, model.top]
+    blocks = [module for module in model.modules() if isinstance(module, Block | Bottleneck)]
+    return blocks or list(model.children())
+
+
 def language(model: nn.Module, words: int, batch: int, steps: int) -> Case:
     tokens = torch.randint(0, words, (batch, steps))
     return Case(model, functional.cross_entropy, tokens, tokens.roll(-1, 1).flatten())
@@ -225,7 +264,14 @@ NETWORKS: dict[str, Callable[[], Case]] = {
     # values, rounding decides where training goes
     "resnet50": lambda: images(resnet50(100), 8, 64, 100, learning_rate=1e-6),
     "resnet50_last": lambda: channels_last(images(resnet50(100), 8, 64, 100, learning_rate=1e-6)),
+    "guide": guide,
+    "gpt_real": lambda: language(GPT(8192, 256, 6, 512), 8192, 1, 512),
+    "gpt2_small": lambda: language(GPT(50257, 768, 12, 512), 50257, 1, 512),
+    "vit": lambda: images(ViT(64, 8, 192, 6, 100), 8, 64, 100),
+    "unet_attention": lambda: images(UNet(16, 3, attention=True), 2, 64, 2, dense=True),
     "gpt_tiny": lambda: language(GPT(64, 32, 1, 16), 64, 2, 16),
 }
 """By name; call after a seed. "gpt_wide" has few tokens for its weights, so gradients weigh more than activations;
 "resnet50_last" has its model and its batch in the layout channels-last; "gpt_tiny" is for quick runs."""
+REALISTIC = ("guide", "gpt_real", "gpt2_small", "vit", "unet_attention")
+"""Networks that are measured against what is written by hand alone."""

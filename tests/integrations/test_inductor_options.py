@@ -138,7 +138,7 @@ class Enough(BaseException):
 def test_parts_of_a_whole_step_that_no_line_of_the_model_makes_have_names(monkeypatch):
     sources = []
 
-    def read(nodes, _):
+    def read(nodes, _, *, single):
         sources.extend(order_pass._source(node) for node in nodes)
         raise Enough
 
@@ -219,7 +219,7 @@ def test_on_several_devices_no_peak_of_one_rises(monkeypatch):
 def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
     ours = order_pass.order_pass(work_limit=1, report=None)
     reports = [replace(REPORT, devices=f"on 2 devices, {more} B more") for more in (1, 2)]
-    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, limit: (nodes, reports.pop()))
+    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, limit, *, single: (nodes, reports.pop()))
     with pytest.warns(UserWarning, match="on 2 devices, 2 B more") as told:
         ours([])
         ours([])

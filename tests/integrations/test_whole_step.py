@@ -190,8 +190,9 @@ def scaled_loss(output, y, factor):
 def test_loss_scaling_where_the_step_is_no_graph(graphs):
     (model, _), (twin, _) = pair("sgd")
     optimizer, theirs = (torch.optim.RMSprop(of.parameters(), lr=0.1) for of in (model, twin))
+    optimizer.register_step_pre_hook(lambda *_: None)
     scaler, other = (torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1) for _ in range(2))
-    with pytest.warns(UserWarning, match="RMSprop"):
+    with pytest.warns(UserWarning, match="the optimiser's steps have hooks"):
         step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, scaler=scaler)
     for x, y in batches(2):
         loss = functional.mse_loss(twin(x), y)
@@ -295,13 +296,27 @@ def test_inputs_and_targets_of_every_shape(graphs):
         assert model.scale.tolist() == [0.5, 0.5, 0.5]
 
 
+def hooked(parameters):
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: None)
+    return optimizer
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda p: torch.optim.RMSprop(p, lr=0.1), "RMSprop is not SGD, Adam or AdamW"),
-        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5), "dampening"),
+        (torch.optim.LBFGS, "LBFGS computes the loss several times"),
+        (torch.optim.SparseAdam, "SparseAdam takes sparse gradients"),
+        (lambda p: torch.optim.SGD(p, differentiable=True), "differentiable"),
     ],
 )
+def test_an_optimiser_of_which_no_graph_is_possible_is_told_at_once(make, why):
+    (model, _), _ = pair("sgd")
+    with pytest.warns(UserWarning, match=f"not as one graph: .*{why}"):
+        assert why in ds.inductor.compile_step(model, functional.mse_loss, make([*model.parameters()])).fallback
+
+
+@pytest.mark.parametrize(("make", "why"), [(hooked, "steps have hooks")])
 def test_an_optimiser_that_is_no_graph_runs_plainly_and_says_so(make, why, graphs):
     (model, _), (other, _) = pair("sgd")
     with pytest.warns(UserWarning, match=f"as plain PyTorch, not as one graph: .*{why}") as told:
@@ -365,3 +380,63 @@ def test_compiled_by_inductor_in_our_order():
     (report,) = reports
     assert report.order.peak_bytes <= report.inductor_bytes
     assert any(buffer.source.startswith(__file__) for buffer in report.peak_live)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_gradients_are_clipped_by_their_norm(accumulate, scaled, graphs):
+    """With a limit that some steps reach and some do not; the norm is that before clipping."""
+    mine, plain = pair("sgd")
+    scaler, other = (torch.amp.GradScaler("cpu", init_scale=8.0) if scaled else None for _ in range(2))
+    step = ds.inductor.compile_step(
+        mine[0], functional.mse_loss, mine[1], accumulate=accumulate, clip_grad_norm=1.0, scaler=scaler
+    )
+    clipped = []
+    for at, (x, y) in enumerate(batches(8), 1):
+        factor = 4.0 if at > 4 else 0.05
+        loss = functional.mse_loss(plain[0](x), y * factor)
+        torch.testing.assert_close(step(x, y * factor), loss.detach(), rtol=1e-4, atol=1e-5)
+        (other.scale(loss) if scaled else loss).backward()
+        if at % accumulate == 0:
+            if scaled:
+                other.unscale_(plain[1])
+            norm = torch.nn.utils.clip_grad_norm_(plain[0].parameters(), 1.0)
+            torch.testing.assert_close(step.grad_norm, norm, rtol=1e-4, atol=1e-5)
+            clipped.append(bool(norm > 1.0))
+            if scaled:
+                other.step(plain[1])
+                other.update()
+            else:
+                plain[1].step()
+            plain[1].zero_grad()
+    assert {*clipped} == {True, False}
+    assert_same(mine, plain)
+    assert step.fallback == ""
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "rmsprop"])
+def test_a_loss_function_returns_metrics_too(optimizer, graphs):
+    """Also from the first step of an optimiser that is traced, which is plain."""
+
+    def loss_fn(output, y):
+        return functional.mse_loss(output, y), {"mean": output.mean(), "rows": len(y)}
+
+    (model, _), (twin, _) = pair("sgd")
+    make = torch.optim.SGD if optimizer == "sgd" else torch.optim.RMSprop
+    step = ds.inductor.compile_step(model, loss_fn, make(model.parameters(), lr=0.01))
+    plain = make(twin.parameters(), lr=0.01)
+    for x, y in batches(3):
+        loss, metrics = step(x, y)
+        mean = twin(x).mean().detach()
+        twin.norm.running_mean.copy_(model.norm.running_mean)
+        torch.testing.assert_close(metrics["mean"], mean, rtol=1e-3, atol=1e-4)
+        assert metrics["rows"] == len(y)
+        torch.testing.assert_close(loss, plain_step(twin, plain, x, y), rtol=1e-3, atol=1e-4)
+        assert not loss.requires_grad and not metrics["mean"].requires_grad
+    assert step.fallback == ""
+
+
+def test_a_norm_that_is_not_above_zero_is_refused():
+    (model, optimizer), _ = pair("sgd")
+    with pytest.raises(ds.UsageError, match="clip_grad_norm is 0"):
+        ds.inductor.compile_step(model, functional.mse_loss, optimizer, clip_grad_norm=0)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from downset.integrations.inlined_operators import Expression, Inlining
+from downset.integrations.random_operators import draws
 from downset.integrations.training_graph import TrainingGraph
+from downset.integrations.update_sinks import without_update
 from downset.rewrites.recompute_search import needed
 
 __all__ = ["Traced", "sets_of", "traced"]
@@ -56,7 +58,7 @@ class Traced:
 
 def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
     """The training graph of an fx graph. `late`: the nodes of its backward pass. `apart`: whether forward and backward
-    are two graphs."""
+    are two graphs. The update of a whole step is not part of it, where it takes no memory of its own."""
     reader = _NodeReader()
     for node in fx_graph.nodes:
         reader.take(node)
@@ -151,10 +153,24 @@ class _NodeReader:
             apart=apart,
             expressions=tuple(None if waits[number] else self._expression(number) for number in range(len(self.nodes))),
             inlining=self._inlining(),
-            joined=self._device() == "cpu",
             donated=apart and bool(donated_buffer),
         )
-        return Traced(graph, tuple(self.nodes), self.sources)
+        if apart:
+            return Traced(graph, tuple(self.nodes), self.sources)
+        graph, kept = without_update(graph, self._update(behind))
+        return Traced(graph, tuple(self.nodes[number] for number in kept), self.sources)
+
+    def _update(self, late: Collection[int]) -> set[int]:
+        """The operators of the update: late, not of the backward pass, and read by nothing of it."""
+        update: set[int] = set()
+        readers: list[set[int]] = [set() for _ in self.nodes]
+        for number, sources in enumerate(self.reads):
+            for source in sources:
+                readers[source].add(number)
+        for number in sorted(late, reverse=True):
+            if not self.nodes[number].meta.get("autograd_backward") and readers[number] <= update:
+                update.add(number)
+        return update
 
     def _writes_in_place(self, value: Any, readers: Collection[int]) -> int | None:
         """The operator that may write its result directly into an input. It must run after all readers of the old
@@ -191,11 +207,7 @@ class _NodeReader:
 
         node = self.nodes[number]
         named = _name(node) in _INDEXING or torch.Tag.pointwise in getattr(node.target, "tags", ())
-        if (
-            not (named or self._is_constant(number))
-            or _mutates(node)
-            or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        ):
+        if not (named or self._is_constant(number)) or _mutates(node) or draws(node):
             return None
         scalars = sum(isinstance(argument, (int, float)) for argument in node.args)
         on_processor = all(tensor.device.type == "cpu" for tensor in _tensors(node))
@@ -230,17 +242,12 @@ class _NodeReader:
     def _repeatable(self, node: Any) -> bool:
         import torch
 
-        if not isinstance(node.target, torch._ops.OpOverload) or _mutates(node) or node.is_impure():
+        if not isinstance(node.target, torch._ops.OpOverload) or _mutates(node) or node.is_impure(impure_random=False):
             return False
-        namespace, tags = node.target.namespace, node.target.tags
-        if (
-            torch.Tag.nondeterministic_seeded in tags
-            or self.types.is_random(node)
-            or "inductor_seed" in str(node.target)
-        ):
+        if draws(node) or self.types.is_random(node) or "inductor_seed" in str(node.target):
             return False
         marked = node.meta.get("recompute")
-        return "c10d" not in namespace and (marked is None or "MUST_SAVE" not in str(marked))
+        return "c10d" not in node.target.namespace and (marked is None or "MUST_SAVE" not in str(marked))
 
     def _seconds(self, node: Any) -> float:
         import torch

@@ -1,16 +1,20 @@
 """The update of an optimiser as a function of tensors, which a compiler can include in the graph of a whole step.
 
+Updates of SGD, Adam and AdamW follow our own formulas, those of others a trace of their `step` (optimizer_trace.py).
+
 The state lies where torch.optim keeps it, under its names, so checkpoints are PyTorch's. The learning rate is a tensor
 apart from the groups: a schedule that changes it causes no new compile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
+from downset.integrations.optimizer_trace import StepTrace, options_of, trace_step
 
 __all__ = ["Settings", "Update", "trained", "update_of"]
 
@@ -22,6 +26,13 @@ _READ = (
     *("amsgrad", "betas", "capturable", "decoupled_weight_decay", "eps", "fused", "maximize", "momentum", "nesterov"),
     "weight_decay",
 )
+
+
+_NO_GRAPH = {
+    "LBFGS": "computes the loss several times in a step",
+    "SparseAdam": "takes sparse gradients",
+}
+"""Optimisers of PyTorch whose step no graph can be, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,11 @@ class Update:
     parameters and the optimiser's state in place."""
     state: Callable[[], list[Any]]
     """A function that returns all tensors that `apply` may change, once `prepare` has made them."""
+    ready: Callable[[], bool] = lambda: True
+    """A function that tells whether a step can be a graph now. An optimiser that is traced makes its states in a plain
+    step, so its first step is one."""
+    watching: Callable[[], Any] = nullcontext
+    """A context around each plain step."""
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -55,9 +71,9 @@ def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
     import torch
     from torch.optim import optimizer as optimizers
 
-    kind = type(optimizer)
-    if kind not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
-        raise UnsupportedError(f"{kind.__name__} is not SGD, Adam or AdamW")
+    reason = _NO_GRAPH.get(type(optimizer).__name__)
+    if reason and type(optimizer).__module__.startswith("torch."):
+        raise UnsupportedError(f"{type(optimizer).__name__} {reason}")
     hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
     if any((*hooks, optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)):
         raise UnsupportedError("the optimiser's steps have hooks")
@@ -65,8 +81,6 @@ def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise UnsupportedError("the optimiser is differentiable")
-        if group.get("dampening"):
-            raise UnsupportedError("SGD with dampening has a first step of its own")
     for parameter in (parameter for group in groups for parameter in group):
         if torch.is_complex(parameter):
             raise UnsupportedError("a parameter is complex")
@@ -76,18 +90,80 @@ def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
 
 
 def update_of(optimizer: Any) -> Update:
-    """The update of a `torch.optim.SGD`, `Adam` or `AdamW`. Raises UnsupportedError as `trained` does."""
+    """The update of an optimiser: by our own formulas for `torch.optim.SGD`, `Adam` and `AdamW`, which make their state
+    before a first step, and else by a trace of its `step`. Raises UnsupportedError as `trained` does."""
     import torch
 
     groups = trained(optimizer)
-    rates = [
-        torch.tensor(
-            0.0,
-            dtype=torch.float64 if any(p.dtype == torch.float64 for p in group) else torch.float32,
-            device=group[0].device if group else "cpu",
-        )
-        for group in groups
-    ]
+    own = type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+    if own and not any(group.get("dampening") for group in optimizer.param_groups):
+        return _formulas(optimizer, groups)
+    return _traced(optimizer, groups)
+
+
+def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
+    """The update by a trace of the optimiser's `step`, one for each setting of its options."""
+    import torch
+
+    parameters = [parameter for group in groups for parameter in group]
+    rates = _rates(groups, torch.float64)
+    pattern: list[bool] = []  # by parameter: whether the plain step had a gradient of it
+    traces: dict[Settings, StepTrace] = {}
+    now: list[StepTrace] = []
+    states: list[Any] = []
+
+    def took(*_: Any) -> None:
+        pattern[:] = [parameter.grad is not None for parameter in parameters]
+
+    @contextmanager
+    def watching() -> Iterator[None]:
+        handle = optimizer.register_step_post_hook(took)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def ready() -> bool:
+        if pattern and traces:
+            with_gradients = [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
+            names = next(iter(traces.values())).names
+            return all(name in optimizer.state.get(with_gradients[number], {}) for number, name in names)
+        return bool(pattern)
+
+    def prepare() -> Settings:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            rate.fill_(float(group["lr"]))
+        settings = options_of(optimizer)
+        of = {id(parameter) for parameter, was in zip(parameters, pattern, strict=True) if was}
+        if settings not in traces:
+            traces[settings] = trace_step(optimizer, groups, lambda parameter: id(parameter) in of)
+        trained_now = [parameter for parameter in parameters if id(parameter) in of]
+        now[:] = [traces[settings]]
+        states[:] = [optimizer.state[trained_now[number]][name] for number, name in now[0].names]
+        return settings
+
+    def apply(gradients: Sequence[Any], settings: Settings) -> None:
+        del settings
+        if [gradient is not None for gradient in gradients] != pattern:
+            raise UnsupportedError("the loss depends on other parameters than in the first step")
+        given = [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
+        now[0].graph(given, [gradient for gradient in gradients if gradient is not None], states, rates)
+
+    return Update(groups, prepare, apply, lambda: [*parameters, *states], ready, watching)
+
+
+def _rates(groups: Sequence[Sequence[Any]], dtype: Any) -> list[Any]:
+    """A tensor for the learning rate of each group."""
+    import torch
+
+    return [torch.zeros((), dtype=dtype, device=group[0].device if group else "cpu") for group in groups]
+
+
+def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
+    import torch
+
+    wide = any(parameter.dtype == torch.float64 for group in groups for parameter in group)
+    rates = _rates(groups, torch.float64 if wide else torch.float32)
     sgd = type(optimizer) is torch.optim.SGD
 
     def prepare() -> Settings:

@@ -20,6 +20,7 @@ from downset.extras import torch_library
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
+from downset.integrations.random_operators import draws
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
 from downset.integrations.user_warning import warn_user
@@ -72,15 +73,18 @@ def check_report(report: object) -> None:
 def order_options(
     *, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`."""
+    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`; with a `check`, buffers
+    are also allocated and freed as planned: Inductor otherwise keeps a freed one until another of its size is made."""
     ordered = order_pass(work_limit=work_limit, report=report, check=check)
-    return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False}
+    exact = {} if check is None else {"allow_buffer_reuse": False}
+    return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False, **exact}
 
 
 def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None) -> Any:
-    """A `CustomSchedulerPass`. `check` is called with the peak of each ordered graph. Call it only if
+    """A `CustomSchedulerPass`. `check` is called with the peak of each ordered graph; with it, every kernel on a
+    processor is a call of its own, so that it holds no more than it reads and makes. Call it only if
     `scheduler_passes()`."""
-    return _pass_class()(work_limit, report, check)
+    return _pass_class()(work_limit, report, check is not None, check)
 
 
 @cache
@@ -90,20 +94,24 @@ def _pass_class() -> Any:
     class OrderPass(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
         """Orders nodes for least peak memory. Inductor sees equal settings as equal, so its caches stay valid."""
 
-        def __init__(self, work_limit: int, report: Report | None, check: Callable[[int], None] | None) -> None:
-            self._work_limit, self._report, self._check = work_limit, report, check
+        def __init__(
+            self, work_limit: int, report: Report | None, single: bool, check: Callable[[int], None] | None
+        ) -> None:
+            self._work_limit, self._report, self._single, self._check = work_limit, report, single, check
             self._warned_of: set[str] = set()
 
         def uuid(self) -> str:
-            return f"downset {_fingerprint()} {self._work_limit}"
+            return f"downset {_fingerprint()} {self._work_limit} {self._single}"
 
         def __reduce__(self) -> tuple[Any, ...]:
             """Pickle the settings that caches see, without the receiver of reports and its past reports."""
-            return _again, (self.uuid(), self._work_limit)
+            return _again, (self.uuid(), self._work_limit, self._single)
 
         def __call__(self, nodes: list[Any]) -> list[Any]:
             try:
-                ordered, order_report = _ordered(nodes, self._work_limit)
+                if self._single:
+                    _call_singly(nodes)
+                ordered, order_report = _ordered(nodes, self._work_limit, single=self._single)
             except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
                 return _inductor_order(nodes)
@@ -124,9 +132,9 @@ def _pass_class() -> Any:
     return OrderPass
 
 
-def _again(uuid: str, work_limit: int) -> Any:
+def _again(uuid: str, work_limit: int, single: bool) -> Any:
     del uuid
-    return order_pass(work_limit=work_limit, report=None)
+    return _pass_class()(work_limit, None, single, None)
 
 
 @cache
@@ -135,13 +143,22 @@ def _fingerprint() -> str:
     return code_fingerprint(sorted([*here.glob("*order*.py"), here / "joined_calls.py", here / "scheduler_problem.py"]))
 
 
-def _ordered(nodes: list[Any], work_limit: int) -> tuple[list[Any], OrderReport | None]:
-    """The nodes in the order in which they run, and the report; no report if there is nothing to order."""
+def _call_singly(nodes: Sequence[Any]) -> None:
+    """Let the code of this graph call every kernel by itself, where kernels on a processor share calls."""
+    from torch._inductor.virtualized import V
+
+    for device in {device for node in nodes if (device := node.get_device()) is not None and device.type == "cpu"}:
+        V.graph.scheduler.get_backend(device).ready_to_flush = lambda: True
+
+
+def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[Any], OrderReport | None]:
+    """The nodes in the order in which they run, and the report; no report if there is nothing to order. `single`:
+    whether every kernel is a call of its own."""
     if len(nodes) < 2:
         return nodes, None
     scheduler = _planned(nodes)
     counted = scheduler.problem
-    joined = _joined(nodes)
+    joined = [False] * len(nodes) if single else _joined(nodes)
     order = least_called_order(counted, joined, work_limit=work_limit)
     ours = [nodes[step] for step in order.steps]
     planned, estimated = peak_bytes(scheduler.estimated, order.steps), _inductor_peak(scheduler, ours)
@@ -259,13 +276,12 @@ def _on_devices(devices: Iterable[str], risen: Mapping[str, int]) -> str:
 def _in_sequence(node: Any) -> bool:
     """Whether a node must keep its place among similar ones: ranks meet in collectives, and generators draw one after
     another."""
-    from torch import Tag
     from torch._inductor.utils import is_collective, is_wait
 
     for part in node.get_nodes():
         if is_collective(part.node) or is_wait(part.node):
             return True
-        if Tag.nondeterministic_seeded in getattr(getattr(part.node, "op_overload", None), "tags", ()):
+        if getattr(part.node, "op_overload", None) is not None and any(map(draws, part.node.get_origins())):
             return True
     return False
 

@@ -27,11 +27,18 @@ from downset.integrations.user_warning import warn_user
 from downset.methods import check_choices
 from downset.text import format_bytes
 
-__all__ = ["recompute_options"]
+__all__ = ["PlanAgain", "recompute_options"]
 
 _AGAIN = "downset_again"
 _BUDGETS = (0.5, 0.2, 0.1)
 """PyTorch's `activation_memory_budget`s whose choices are tried too."""
+_MOST_PLANS = 4
+"""The most plans of one whole step: a compile until its kernels are fused for each."""
+
+
+class PlanAgain(BaseException):
+    """Ends a compile before its kernels are compiled: they would hold more than the limit, and another choice of what
+    runs again may hold less. Compiling again takes it. No `Exception`, because the compiler would handle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,12 @@ class _RecomputeSettings:
     """The peaks above the limit, once kernels are fused, of which the user was told."""
     lower: list[int] = field(default_factory=list)
     """The estimated peaks of the latest graph's choices that hold less than the one that was taken."""
+    targets: list[int] = field(default_factory=list)
+    """The smaller limits of later plans, of which the last holds: fused kernels held more than the limit."""
+    most_plans: int = 1
 
     def uuid(self) -> str:
-        return f"downset {_fingerprint()} {self.peak_bytes} {self.choices}"
+        return f"downset {_fingerprint()} {self.peak_bytes} {self.choices} {self.targets[-1:]}"
 
     def within(self) -> tuple[Any, ...]:
         """The settings that caches see, without the receiver of reports."""
@@ -60,7 +70,8 @@ def recompute_options(
     """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
 
     The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above
-    the limit: recomputation is chosen before fusion, by another estimate. `whole`: the step is one graph; otherwise
+    the limit: recomputation is chosen before fusion, by another estimate. In a whole step it raises PlanAgain where
+    another choice may hold less. `whole`: the step is one graph; otherwise
     forward and backward are two. Without `peak_bytes` there are neither. Raises UsageError for a limit or a number of
     sets that is not a number above 0."""
     if peak_bytes is None:
@@ -68,7 +79,7 @@ def recompute_options(
     if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
         raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
     check_choices(choices)
-    settings = _RecomputeSettings(peak_bytes, choices, report)
+    settings = _RecomputeSettings(peak_bytes, choices, report, most_plans=_MOST_PLANS if whole else 1)
     passes = _pass_classes()
     if whole:
         options = {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
@@ -81,11 +92,16 @@ def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
     limit = settings.peak_bytes
     if peak_bytes <= limit or settings.not_within or peak_bytes in settings.warned:
         return
-    settings.warned.append(peak_bytes)
     advice = "no choice that was tried holds less by that one"
     if settings.lower:
-        lower = [estimate for estimate in settings.lower if estimate <= limit * limit // peak_bytes]
-        advice = f"try peak_bytes={max(lower) if lower else min(settings.lower)}"
+        target = (settings.targets or [limit])[-1]
+        lower = [estimate for estimate in settings.lower if estimate <= target * limit // peak_bytes]
+        smaller = max(lower) if lower else min(settings.lower)
+        if len(settings.targets) + 1 < settings.most_plans:
+            settings.targets.append(smaller)
+            raise PlanAgain
+        advice = f"try peak_bytes={smaller}"
+    settings.warned.append(peak_bytes)
     warn_user(
         f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by an estimate of what they "
         f"allocate, above the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an "
@@ -96,7 +112,10 @@ def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
 @cache
 def _fingerprint() -> str:
     here = Path(__file__).parent
-    own = ("fx_training", "inlined_operators", "joined_calls", "recompute_pass", "training_graph")
+    own = (
+        *("fx_training", "inlined_operators", "joined_calls", "random_operators", "recompute_pass", "training_graph"),
+        "update_sinks",
+    )
     names = (*own, "../rewrites/recompute_search")
     return code_fingerprint(here / f"{name}.py" for name in names)
 
@@ -231,7 +250,8 @@ def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
 def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
     """The operators that run again. They are reported, and a peak above the limit is warned of."""
     begin = time.perf_counter()
-    plan = plan_again(trace.graph, settings.peak_bytes, choices=settings.choices, seeds=theirs)
+    limit = (settings.targets or [settings.peak_bytes])[-1]
+    plan = plan_again(trace.graph, limit, choices=settings.choices, seeds=theirs)
     seconds = time.perf_counter() - begin
     peak = plan.chosen.judged.peak_bytes
     settings.lower[:] = [choice.judged.peak_bytes for choice in plan.front if choice.judged.peak_bytes < peak]

@@ -13,17 +13,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
-from downset.integrations.joined_calls import gathered
+from downset.integrations.scheduler_order import live_at
 from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
 __all__ = ["Priced", "TrainingGraph", "affordable_choices", "plan_again", "priced", "problems"]
 
-_STATES = 1_000
+_STATES = 5_000
 """How many states the search for the order of one choice may visit."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
-_PRICED = 24_000
+_PRICED = 40_000
 """The most operators of all choices together: about a second of a processor."""
 
 
@@ -68,6 +68,8 @@ class Priced:
     cost: float
     peak_bytes: int
     proven: bool
+    at_peak: tuple[int, ...] = ()
+    """The operators of the forward pass whose results, or those of their copies, live at the peak, largest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +150,15 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
         runs[operator] += 1
     cost = math.fsum(graph.costs[v] * (runs[v] - 1) for v in range(len(runs)) if runs[v])
     peak = bound = 0
-    for problem, loops in _problems(graph, copied):
+    at_peak: tuple[int, ...] = ()
+    for problem, owners in _problems(graph, copied):
         order = plan_order(problem, work_limit=_STATES, time_limit_s=math.inf)
-        peak = max(peak, gathered(problem, order.steps, loops)[1] if graph.joined else order.peak_bytes)
         bound = max(bound, int(order.evidence.bound))
-    return Priced(cost, peak, peak == bound)
+        if order.peak_bytes > peak:
+            peak = order.peak_bytes
+            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.steps)[1])
+            at_peak = tuple(operator for operator in live if operator not in graph.late)
+    return Priced(cost, peak, peak == bound, at_peak)
 
 
 def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]:
@@ -222,8 +228,8 @@ def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
     return frozenset([max(before, key=lambda v: (len(before[v]), -v))]) if before else frozenset()
 
 
-def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[bool]]]:
-    """Each problem, with a list of which of its operators are kernels of loops."""
+def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[int]]]:
+    """Each problem, with the operator that makes each of its storages."""
     copied = _without_inlined(graph, copied) if graph.expressions else copied
     kernel = _kernels(graph, copied)
     if not graph.apart:
@@ -284,9 +290,9 @@ def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
 
 def _problem(
     graph: TrainingGraph, copied: _Copied, kernel: Sequence[int], operators: Collection[int]
-) -> tuple[OrderProblem, list[bool]]:
-    """The problem of some of the operators. What they read of others lives from the start; what others read of them
-    lives to the end."""
+) -> tuple[OrderProblem, list[int]]:
+    """The problem of some of the operators, and the operator that makes each storage. What they read of others lives
+    from the start; what others read of them lives to the end."""
     inside = set(operators)
     lasts = sorted({kernel[v] for v in inside})
     number = {last: position for position, last in enumerate(lasts)}
@@ -306,7 +312,8 @@ def _problem(
         if v in inside:
             here = (copied.reads[v] | copied.waits[v]) & inside
             before[number[kernel[v]]] |= {number[kernel[source]] for source in here} - {number[kernel[v]]}
-    storages = []
+    storages: list[Storage] = []
+    owners: list[int] = []
     for v in range(len(kernel)):
         nbytes = graph.nbytes[copied.origin[v]]
         own = (number[kernel[v]],) if v in inside else ()
@@ -314,10 +321,11 @@ def _problem(
         if nbytes and (read or (own and (v in kept or v not in inner))):
             returned = not own and copied.origin[v] in graph.kept
             storages.append(Storage(nbytes, own, read or own, kept=v in kept or returned))
+            owners.append(copied.origin[v])
     problem = OrderProblem(
         tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)
     )
-    return problem, [graph.loops[copied.origin[last]] > 0 for last in lasts]
+    return problem, owners
 
 
 def _in_place(

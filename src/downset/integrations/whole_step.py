@@ -7,6 +7,7 @@ In one graph a gradient is freed as soon as its parameter is updated, and the wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -16,7 +17,7 @@ from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
-from downset.integrations.recompute_pass import recompute_options
+from downset.integrations.recompute_pass import PlanAgain, recompute_options
 from downset.integrations.user_warning import warn_user
 from downset.text import brief, format_bytes
 
@@ -58,6 +59,7 @@ class _Parts:
     optimizer: Any
     autocast: Any
     scaler: Any
+    clip_grad_norm: float | None
     peak_bytes: int | None
     reports: _Reports | None
 
@@ -65,14 +67,16 @@ class _Parts:
 class TrainingStep:
     """A training step: `loss = step(inputs, targets)`, as `compile_step` returns it.
 
-    `fallback`: why it runs without being compiled as a whole, or "".
+    `fallback`: why it runs without being compiled as a whole, or "". `grad_norm`: with `clip_grad_norm`, the norm of
+    all gradients of the latest update, before they were clipped; a tensor, or None before the first.
     """
 
     def __init__(self, parts: _Parts, update: Update | None, accumulate: int, options: dict[str, Any]) -> None:
         self.fallback = ""
+        self.grad_norm: Any = None
         self._parts, self._update, self._accumulate, self._options = parts, update, accumulate, options
         self._done = 0
-        self._added = False  # whether this batch adds to gradients that it found
+        self._added = False  # whether this batch is plain: it adds to gradients that it found, or states are missing
         self._told_added = False
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
         self._compiled: dict[tuple[bool, Settings], Callable[..., Any]] = {}
@@ -81,7 +85,8 @@ class TrainingStep:
         """One step on one batch, or on one of its `accumulate` parts; returns the loss, detached.
 
         `inputs`: a tensor, a tuple of positional or a dict of keyword arguments of the model. The loss is
-        `loss_fn(output, *targets)`. Parameters, buffers and the optimiser's state change in place.
+        `loss_fn(output, *targets)`; if that is a pair of the loss and anything else, both are returned, detached.
+        Parameters, buffers and the optimiser's state change in place.
         """
         last = self._done + 1 == self._accumulate
         update = self._current(inputs, targets)
@@ -133,6 +138,7 @@ class TrainingStep:
             if self._added and not self._told_added:
                 self._told_added = True
                 warn_user(_ADDS)
+            self._added = self._added or not self._update.ready()
         return None if self._added else self._update
 
     def _fall_back(self, reason: str) -> None:
@@ -141,29 +147,30 @@ class TrainingStep:
         warn_user(_plain_warning(reason, self._parts.peak_bytes))
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
-        import torch
         from torch._dynamo.exc import TorchDynamoException
 
-        settings = update.prepare()
         if not self._done:
             self._used = (False,) * len(update.parameters)
+        try:
+            settings = update.prepare()
+        except UnsupportedError as error:
+            self._drop_zeros()
+            self._fall_back(str(error))
+            return self._plain(inputs, targets, last=last)
         sums = _sums(update) if self._accumulate > 1 else []
         scale = None if self._parts.scaler is None else _scale_of(self._parts)
         new = (last, settings) not in self._compiled
-        if new:
-            function = _whole_function(self._parts, update, settings if last else None)
-            self._compiled[last, settings] = torch.compile(function, fullgraph=True, options=self._options)
         hits = _cache_hits()
         try:
-            if len(self._compiled) > _MOST_SETTINGS:
+            if new and len(self._compiled) >= _MOST_SETTINGS:
                 raise UnsupportedError("settings of the optimiser other than its learning rate change again and again")
-            with torch._dynamo.config.patch(trace_autograd_ops=True):
-                loss, self._used, overflow = self._compiled[last, settings](inputs, targets, sums, self._used, scale)
+            results = self._call(update, (last, settings), (inputs, targets, sums, self._used, scale))
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
             loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
             self._fall_back(_first_line(error))
             return loss
+        loss, self._used, overflow, norm = results
         reports = self._parts.reports
         if new and reports is not None and not reports.count and _cache_hits() > hits:
             warn_user(_FROM_CACHE)
@@ -171,9 +178,26 @@ class TrainingStep:
             for parameter in update.parameters if sums else ():
                 parameter.grad = None
             self._parts.optimizer._opt_called = True  # schedulers check it
+            self.grad_norm = norm
             if overflow is not None:
                 _update_scale(self._parts, overflow)
         return loss
+
+    def _call(self, update: Update, key: tuple[bool, Settings], arguments: tuple[Any, ...]) -> Any:
+        """Call the compiled function of this key; compile it if it is missing, and again as long as a smaller plan may
+        keep to the limit."""
+        import torch
+
+        while True:
+            if key not in self._compiled:
+                last, settings = key
+                function = _whole_function(self._parts, update, settings if last else None)
+                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options)
+            try:
+                with torch._dynamo.config.patch(trace_autograd_ops=True):
+                    return self._compiled[key](*arguments)
+            except PlanAgain:
+                del self._compiled[key]
 
     def _drop_zeros(self) -> None:
         """Remove the gradients of zeros that were made for parameters on which no loss of this batch depends so far."""
@@ -182,19 +206,31 @@ class TrainingStep:
                 parameter.grad = parameter.grad if used else None
 
     def _plain(self, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
-        loss = _loss(self._parts, inputs, targets)
+        loss, aux = _with_aux(_loss(self._parts, inputs, targets))
         if not hasattr(loss, "backward"):
             raise UsageError(f"loss_fn returned a {type(loss).__name__}; it returns the loss, one tensor")
         scaler, optimizer = self._parts.scaler, self._parts.optimizer
         (loss if scaler is None else scaler.scale(loss)).backward()
         if last:
-            if scaler is None:
-                optimizer.step()
-            else:
-                scaler.step(optimizer)
-                scaler.update()
+            self._clip()
+            with self._update.watching() if self._update is not None else nullcontext():
+                if scaler is None:
+                    optimizer.step()
+                else:
+                    scaler.step(optimizer)
+                    scaler.update()
             optimizer.zero_grad()
-        return loss.detach()
+        return _detached(loss, aux)
+
+    def _clip(self) -> None:
+        import torch
+
+        scaler, optimizer = self._parts.scaler, self._parts.optimizer
+        if self._parts.clip_grad_norm is not None:
+            if scaler is not None:
+                scaler.unscale_(optimizer)
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            self.grad_norm = torch.nn.utils.clip_grad_norm_(parameters, self._parts.clip_grad_norm)
 
 
 def compile_step(  # noqa: PLR0913 - users know its keywords
@@ -205,6 +241,7 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     autocast: Any = None,
     scaler: Any = None,
     accumulate: int = 1,
+    clip_grad_norm: float | None = None,
     order: bool = True,
     work_limit: int = 20_000,
     report: Report | None = None,
@@ -213,10 +250,13 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
 ) -> TrainingStep:
     """A training step compiled as one graph, in the order of least peak memory.
 
-    `optimizer`: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of `model`. `autocast`: a dtype such as
+    `optimizer`: any over parameters of `model` whose `step` is a function of tensors; if it is not a `torch.optim.SGD`,
+    `Adam` or `AdamW`, its first step is plain and makes its states. `autocast`: a dtype such as
     `torch.bfloat16` for the forward pass and the loss. `scaler`: a `torch.amp.GradScaler`, for float16. It scales the
     loss; a step with gradients that are not finite changes nothing; and its scale changes as in plain PyTorch.
     `accumulate`: the optimiser updates once in so many calls, with the sum of their gradients, as in PyTorch.
+    `clip_grad_norm`: the largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` takes it; clipping
+    after a call has no effect, because the update is part of it.
     `order=False` keeps Inductor's order, for comparison. `report`, `work_limit`, `peak_bytes` and `choices` as in
     `options`. The first call compiles. A step that cannot be one graph runs as plain PyTorch, with one warning that
     says why.
@@ -235,9 +275,12 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     check_report(report)
     if autocast is not None and not isinstance(autocast, torch.dtype):
         raise UsageError(f"autocast is {brief(repr(autocast))}; give a dtype such as torch.bfloat16")
+    if clip_grad_norm is not None and not clip_grad_norm > 0:
+        raise UsageError(f"clip_grad_norm is {clip_grad_norm}; give the largest norm of the gradients, above 0")
     scaled = scaler is not None and scaler.is_enabled()
     reports = _Reports(report) if report is not None and (order or peak_bytes is not None) else None
-    parts = _Parts(model, loss_fn, optimizer, autocast, scaler if scaled else None, peak_bytes, reports)
+    scaler = scaler if scaled else None
+    parts = _Parts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, peak_bytes, reports)
     try:
         if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
             raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
@@ -317,7 +360,7 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
     import torch
 
     def step(inputs: Any, targets: tuple[Any, ...], sums: list[Any], used: tuple[bool, ...], scale: Any) -> Any:
-        loss, overflow = _loss(parts, inputs, targets), None
+        (loss, aux), overflow, norm = _with_aux(_loss(parts, inputs, targets)), None, None
         root = loss if scale is None else loss * scale
         gradients = torch.autograd.grad(root, update.parameters, allow_unused=True)
         used = tuple([before or gradient is not None for before, gradient in zip(used, gradients, strict=True)])
@@ -331,30 +374,61 @@ def _whole_function(parts: _Parts, update: Update, settings: Settings | None) ->
                     both = zip(sums, gradients, used, strict=True)
                     gradients = [(total if g is None else total + g) if was else None for total, g, was in both]
                 if scale is None:
+                    gradients, norm = _clipped(gradients, parts.clip_grad_norm)
                     update.apply(gradients, settings)
                 else:
-                    overflow = _apply_scaled(update, gradients, settings, scale)
-        return loss.detach(), used, overflow
+                    overflow, norm = _apply_scaled(update, gradients, (settings, parts.clip_grad_norm), scale)
+        return _detached(loss, aux), used, overflow, norm
 
     # Dynamo counts compiles by code object, and remembers by name which sizes vary. Each step needs its own.
     code = step.__code__.replace(co_name=f"step_{id(update):x}")
     return FunctionType(code, step.__globals__, code.co_name, None, step.__closure__)
 
 
-def _apply_scaled(update: Update, gradients: Sequence[Any], settings: Settings, scale: Any) -> Any:
-    """Update by scaled gradients. If one of them is not finite, nothing changes. Returns whether one was not, as 1.0 or
-    0.0."""
+def _with_aux(returned: Any) -> tuple[Any, Any]:
+    """The loss, and what the loss function returned with it: None if that is the loss alone."""
+    return returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+
+
+def _detached(loss: Any, aux: Any) -> Any:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if aux is None:
+        return loss.detach()
+    return loss.detach(), pytree.tree_map(lambda of: of.detach() if isinstance(of, torch.Tensor) else of, aux)
+
+
+def _clipped(gradients: Sequence[Any], most: float | None) -> tuple[Sequence[Any], Any]:
+    """(the gradients with a norm of at most `most` together, their norm before), as `clip_grad_norm_` computes both."""
     import torch
 
+    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients if gradient is not None]
+    if most is None or not norms:
+        return gradients, None
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    factor = (most / (norm + 1e-6)).clamp(max=1.0)
+    return [None if gradient is None else gradient * factor for gradient in gradients], norm
+
+
+def _apply_scaled(
+    update: Update, gradients: Sequence[Any], options: tuple[Settings, float | None], scale: Any
+) -> tuple[Any, Any]:
+    """Update by scaled gradients. If one of them is not finite, nothing changes. Returns whether one was not, as 1.0 or
+    0.0, and the norm of the gradients where these are clipped. `options`: the settings, and the largest norm."""
+    import torch
+
+    settings, most = options
     not_finite = [gradient.isfinite().all().logical_not() for gradient in gradients if gradient is not None]
     overflow = torch.stack(not_finite).any() if not_finite else torch.zeros((), dtype=torch.bool)
     inverse = scale.double().reciprocal().float()
     state = update.state()
     before = [tensor.clone() for tensor in state]
-    update.apply([None if gradient is None else gradient * inverse for gradient in gradients], settings)
+    unscaled, norm = _clipped([None if gradient is None else gradient * inverse for gradient in gradients], most)
+    update.apply(unscaled, settings)
     for tensor, was in zip(state, before, strict=True):
         tensor.copy_(torch.where(overflow, was, tensor))
-    return overflow.float()
+    return overflow.float(), norm
 
 
 def _scale_of(parts: _Parts) -> Any:

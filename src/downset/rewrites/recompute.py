@@ -41,6 +41,7 @@ class _Made:
     cost: float
     graph: Graph
     order: Order
+    at_peak: tuple[int, ...] = ()  # left to segments and descents: one search for an order takes long here
 
     @property
     def peak_bytes(self) -> int:

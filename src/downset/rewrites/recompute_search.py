@@ -5,8 +5,8 @@ Source: ours. Activation checkpointing (Chen et al., arXiv 1604.06174) keeps the
 Names: `late` operators run behind the split. `again` is a set of earlier operators that run a second time; late
     operators read the results of these copies. Late operators need every copy, directly or through other copies.
 Complexity: one call of the caller's `judge` for each set, at most about `most` calls. If there are no more sets than
-    `most`, all are tried; else those of the caller, then sets from segments of several counts, then sets of the front
-    without a part, then a descent.
+    `most`, all are tried; else those of the caller, then sets from segments, by a dynamic program and of about equal
+    bytes, then changes of what lives at the least peak, then sets of the front without a part, then a descent.
 Deviations: the sets proposed do not depend on the limit of bytes, and each set depends only on those before it. So a
     larger limit never costs more, and a larger `most` never finds a worse set.
 """
@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
-from typing import Generic, Protocol, TypeVar
+from itertools import accumulate, chain, combinations
+from typing import Any, Generic, Protocol, TypeVar
+
+from downset.rewrites.recompute_segments import divisions
 
 __all__ = ["Choice", "StepGraph", "front", "needed", "search"]
 
@@ -39,6 +41,10 @@ class JudgedChoice(Protocol):
     @property
     def proven(self) -> bool:
         """Whether no order of the same operators has a lower peak."""
+
+    @property
+    def at_peak(self) -> Collection[int]:
+        """The operators before the split whose results, or those of their copies, live at the peak, largest first."""
 
 
 J = TypeVar("J", bound=JudgedChoice)
@@ -152,22 +158,75 @@ def _all_sets(
 def _proposals(
     step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]], choices: list[Choice[J]]
 ) -> _Proposals[J]:
-    for again in [*seeds, *_segment_sets(step, late, seeds)]:
+    whole, *parts = _segment_sets(step, late, seeds) or [[]]
+    for again in [*seeds, *_divided_sets(step, late), *whole]:
         judged = yield again
         choices.append(judged)
+    choices += yield from _at_peak(step, min(choices, key=_by_peak))
+    choices += yield from _smaller(step, min(choices, key=_by_peak))
+    for again in chain.from_iterable(parts):
+        judged = yield again
+        choices.append(judged)
+    choices += yield from _at_peak(step, min(choices, key=_by_peak))
     for choice in reversed(front(choices)):
         choices += yield from _smaller(step, choice)
-    lowest = min(choices, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))
+    lowest = min(choices, key=_by_peak)
     for choice in [choices[0], *([lowest] if lowest.again else [])]:
         choices += yield from _descent(step, choice)
     for choice in reversed(front(choices)):
         choices += yield from _smaller(step, choice)
 
 
-def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[set[int]]:
-    """Sets for several numbers of segments. Each holds the operators of the first segments, in fewer and fewer of them,
-    without those whose results cross a border and without the most expensive (`_dearest`). In the other segments it
-    holds those of the first seed."""
+def _by_peak(choice: Choice[J]) -> tuple[Any, ...]:
+    return choice.judged.peak_bytes, *choice.rank()
+
+
+def _divided_sets(step: StepGraph, late: frozenset[int]) -> list[set[int]]:
+    """By division of a dynamic program (recompute_segments.py): all operators but those whose results cross a
+    border."""
+    everything = needed(step, range(len(step.may)), late)
+    crossing = _crossing(step, everything)
+    stored = {source for operator in late for source in step.reads[operator]}
+    may = {operator for operator in everything if step.may[operator]}
+    borders_of = divisions(step.nbytes, crossing, everything, stored)
+    return [may.difference(*(crossing[border] for border in borders)) for borders in reversed(borders_of)]
+
+
+def _at_peak(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+    """Change what lives at the peak, as long as that lowers it: a result that is kept is computed again, with what it
+    needs for that; one that is computed again is kept."""
+    choices: list[Choice[J]] = []
+    while True:
+        tried = []
+        for operator in [v for v in now.judged.at_peak if step.may[v] and v not in now.late][:_BREADTH]:
+            if operator in now.again:
+                judged = yield {*now.again} - {operator}
+            else:
+                judged = yield {*now.again, *_with_sources(step, now, operator)}
+            tried.append(judged)
+        choices += tried
+        best = min(tried, key=_by_peak, default=now)
+        if best.judged.peak_bytes >= now.judged.peak_bytes:
+            return choices
+        now = best
+
+
+def _with_sources(step: StepGraph, now: Choice[J], operator: int) -> set[int]:
+    """The operator, and those before it whose results nothing behind the split reads so far."""
+    held = {source for reader in {*now.late, *now.again} for source in step.reads[reader]}
+    operators, ahead = {operator}, [operator]
+    while ahead:
+        for source in step.reads[ahead.pop()]:
+            if step.may[source] and source not in held and source not in operators:
+                operators.add(source)
+                ahead.append(source)
+    return operators
+
+
+def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[list[set[int]]]:
+    """Sets for several numbers of segments, by share of `_KEPT_SHARES`. Each holds the operators of the first segments,
+    in fewer and fewer of them, without those whose results cross a border and without the most expensive (`_dearest`).
+    In the other segments it holds those of the first seed."""
     everything = needed(step, range(len(step.may)), late)
     if not everything:
         return []
@@ -175,7 +234,7 @@ def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collect
     crossing = _crossing(step, everything)
     dear = _dearest(step, everything, may)
     rest = set(seeds[0]) if seeds else set()
-    segments: list[set[int]] = []
+    segments: list[list[set[int]]] = [[] for _ in dear]
     for count in _SEGMENTS:
         borders = _borders(step, everything, crossing, count)
         if len(borders) < count - 1:
@@ -183,9 +242,9 @@ def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collect
         saved = set().union(*(crossing[border] for border in borders))
         for first in range(len(borders) + 1, 0, -max(1, (len(borders) + 1) // 4)):
             end = everything[borders[first - 1]] if first <= len(borders) else everything[-1] + 1
-            for kept in dear:
+            for sets, kept in zip(segments, dear, strict=True):
                 inside = {operator for operator in may - saved - kept if operator < end}
-                segments.append(inside | {operator for operator in rest if operator >= end})
+                sets.append(inside | {operator for operator in rest if operator >= end})
     return segments
 
 

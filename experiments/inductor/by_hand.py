@@ -1,0 +1,142 @@
+"""One training step of one network as an expert writes it by hand, in a process of its own.
+
+    python -m experiments.inductor.by_hand NETWORK WAY
+
+Prints one JSON document with the losses of three steps, the peak bytes of a step by the profiler's allocations, and the
+CPU seconds of a step (median). The ways by hand use `torch.utils.checkpoint` on each block, and the optimiser in
+`register_post_accumulate_grad_hook`, so that a gradient is freed as soon as its parameter is updated; `both compiled`
+also compiles each block by itself. AdamW with `fused=True`, one thread. `budget X` is torch.compile with PyTorch's
+`activation_memory_budget`; `ours` is `compile_step`, without a limit or within a share of the peak that is estimated
+where nothing runs again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import downset as ds
+from experiments.inductor.measure import limit_of, peak_bytes
+from experiments.inductor.networks import NETWORKS, Case, blocks_of
+
+BUDGETS = (0.8, 0.5, 0.3, 0.1, 0.05)
+SHARES = (0.6, 0.4, 0.2)
+HAND = ("checkpoint", "in backward", "both", "both compiled")
+"""The ways that an expert writes without our package."""
+WAYS = (
+    "eager",
+    *HAND,
+    "torch.compile",
+    *(f"budget {budget}" for budget in BUDGETS),
+    "ours",
+    *(f"ours {share}" for share in SHARES),
+)
+STEPS = 10
+
+Step = Callable[[], Tensor]
+
+
+def step_of(network: str, way: str) -> Step:
+    """The training step; its weights and batch are those of the seed."""
+    limit = None
+    if way.startswith("ours "):
+        torch.manual_seed(0)
+        limit = int(float(way.removeprefix("ours ")) * limit_of(network, share=1.0))
+    torch.manual_seed(0)
+    case = NETWORKS[network]()
+    if way.startswith("ours"):
+        return _ours(case, limit)
+    if way in ("checkpoint", "both", "both compiled"):
+        for block in blocks_of(case.model):
+            if way == "both compiled":
+                block.compile(dynamic=False)
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    if way.startswith("budget "):
+        torch._functorch.config.activation_memory_budget = float(way.removeprefix("budget "))
+    compiled = way == "torch.compile" or way.startswith("budget ")
+    return _plain(case, in_backward=way in ("in backward", "both", "both compiled"), compiled=compiled)
+
+
+def _ours(case: Case, limit: int | None) -> Step:
+    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
+    step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, peak_bytes=limit)
+
+    def ours() -> Tensor:
+        loss = step(case.inputs, case.targets)
+        if step.fallback:
+            raise SystemExit(step.fallback)
+        return loss
+
+    return ours
+
+
+def _plain(case: Case, *, in_backward: bool, compiled: bool) -> Step:
+    inputs = case.inputs if isinstance(case.inputs, tuple) else (case.inputs,)
+
+    def forward(*given: Any) -> Tensor:
+        return case.loss_fn(case.model(*given), case.targets)
+
+    loss_of = torch.compile(forward, fullgraph=True) if compiled else forward
+    parameters = list(case.model.parameters())
+    groups = [[parameter] for parameter in parameters] if in_backward else [parameters]
+    optimizers = [torch.optim.AdamW(group, lr=case.learning_rate, fused=True) for group in groups]
+    if in_backward:
+        for parameter, optimizer in zip(parameters, optimizers, strict=True):
+            parameter.register_post_accumulate_grad_hook(partial(_update, optimizer))
+
+    def plain() -> Tensor:
+        loss = loss_of(*inputs)
+        loss.backward()
+        for optimizer in [] if in_backward else optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    return plain
+
+
+def _update(optimizer: Any, parameter: nn.Parameter) -> None:
+    optimizer.step()
+    parameter.grad = None
+
+
+def measured(network: str, way: str) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a limit that no choice keeps to
+        step = step_of(network, way)
+        losses = [float(step()) for _ in range(3)]
+    seconds = []
+    for _ in range(STEPS):
+        begin = time.process_time()
+        step()
+        seconds.append(time.process_time() - begin)
+    return {
+        "network": network,
+        "way": way,
+        "peak_bytes": peak_bytes(step),
+        "step_cpu_s": round(statistics.median(seconds), 5),
+        "losses": [round(loss, 6) for loss in losses],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", choices=NETWORKS)
+    parser.add_argument("way", choices=WAYS)
+    options = parser.parse_args()
+    print(json.dumps(measured(options.network, options.way)))
+
+
+if __name__ == "__main__":
+    main()
