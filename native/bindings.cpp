@@ -423,8 +423,8 @@ std::tuple<Cost, std::vector<int>, Cost, bool, std::int64_t> memories_residency(
             " is not from 0 to below 2**48");
     const AccessChains chains(problem, order);
     const ResidencySearch search(chains, incumbent, 300);
-    const auto found = search.run(incumbent, width, seconds, state_limit);
-    return {found.value, coded(found.choices), found.bound, found.finished, found.states};
+    const auto result = search.run(incumbent, width, seconds, state_limit);
+    return {result.value, coded(result.choices), result.bound, result.finished, result.states};
 }
 
 std::pair<std::vector<std::pair<Cost, Ints>>, std::int64_t> memories_orders(const MemoriesProblem& problem, Ints order,
@@ -433,16 +433,16 @@ std::pair<std::vector<std::pair<Cost, Ints>>, std::int64_t> memories_orders(cons
     problem.check_order(order);
     require(few > 0, "few: ", few, " is not at least 1");
     OrderAnneal search(problem, seed);
-    auto found = search.run(std::move(order), tries, few, seconds, limit);
-    return {std::move(found.best), found.tried};
+    auto result = search.run(std::move(order), tries, few, seconds, limit);
+    return {std::move(result.best), result.tried};
 }
 
 // {bound, finished, nodes}
 std::tuple<Cost, bool, std::int64_t> memories_bound(const MemoriesProblem& problem, Cost incumbent, double seconds,
                                                     std::int64_t node_limit) {
     OrderFreeBound search(problem);
-    const auto found = search.run(incumbent, seconds, node_limit);
-    return {found.bound, found.finished, found.nodes};
+    const auto result = search.run(incumbent, seconds, node_limit);
+    return {result.bound, result.finished, result.nodes};
 }
 
 // {value or -1, order, bound, finished, states}
@@ -453,8 +453,8 @@ std::tuple<Cost, Ints, Cost, bool, std::int64_t> memories_joint(const MemoriesPr
     OrderFreeBound rest(problem);
     JointSearch search(problem, rest, incumbent);
     if (!search.fits()) return {-1, {}, 0, false, 0};
-    auto found = search.run(seconds, state_limit);
-    return {found.value, std::move(found.order), found.bound, found.finished, found.states};
+    auto result = search.run(seconds, state_limit);
+    return {result.value, std::move(result.order), result.bound, result.finished, result.states};
 }
 
 void bind_memories(nb::module_& module) {

@@ -113,6 +113,20 @@ PLANNERS = {
         "scheduling.slots",
     },
     "joint": {"order_and_arena"},
+    "memories": {
+        "belady",
+        "bound",
+        "file_order",
+        "joint",
+        "least_peak",
+        "moves",
+        "placing",
+        "planners",
+        "plan",
+        "program",
+        "residency",
+        "searched",
+    },
 }
 """Modules that no `check` may reach, by family; a name that no longer exists fails."""
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from downset import Graph, MemoriesPlan, native
 from downset.budget import Budget
-from downset.memories.of_graph import MemoriesForm, Request, memories_form
+from downset.memories.of_graph import MemoriesForm, MemoriesRequest, memories_form
 from downset.memories.plan import plan_memories_problem
 from downset.memories.problem import Access, MemoriesProblem, Whereabouts
 from downset.memories.residency import exact_residency
@@ -32,7 +32,7 @@ def cells() -> dict[str, Graph]:
 
 
 def form_of(graph: Graph, fast_bytes: int) -> MemoriesForm:
-    form = memories_form(graph, Request(fast_bytes, memory_model("live"), direct="size", inputs="fast"))
+    form = memories_form(graph, MemoriesRequest(fast_bytes, memory_model("live"), direct="size", inputs="fast"))
     results = {index for index, one in enumerate(form.problem.storages) if one.ends != Whereabouts.NOWHERE}
     accesses = tuple(
         tuple(
@@ -72,9 +72,9 @@ def least_by_access(name: str, fast_bytes: int) -> tuple[int, list[int]]:
     problem = form_of(cells()[name], fast_bytes).problem
     apart, members = by_access(problem)
     file = list(range(len(problem.predecessors)))
-    found, _ = native.compiled.memories_orders(problem.compiled, file, 0, _ORDERS, 600.0, _TRIES, _TRIES)
+    ranked, _ = native.compiled.memories_orders(problem.compiled, file, 0, _ORDERS, 600.0, _TRIES, _TRIES)
     costs = []
-    for order in (file, *(order for _, order in found)):
+    for order in (file, *(order for _, order in ranked)):
         steps = [access for operator in order for access in members[operator]]
         cost = exact_residency(apart, steps, clock=Budget(600.0, 2_000_000).start(), most_width=256).cost
         costs.append((cost, order))

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from downset import DownsetError, Graph, load
 from downset.budget import Budget
 from downset.memories.moves import implied
-from downset.memories.of_graph import Request, memories_form
+from downset.memories.of_graph import MemoriesRequest, memories_form
 from downset.memories.residency import exact_residency, quick_residency
 from downset.memory.models import TFLM_WITHOUT_OFFSETS
 from downset.partial.rewrite import InStrips, in_strips
@@ -36,8 +36,8 @@ AHEAD, QUICK_AHEAD = 7, 3
 """The most cuts that one segment reaches."""
 
 
-def request() -> Request:
-    return Request(FAST_BYTES, TFLM_WITHOUT_OFFSETS, inputs="slow", outputs="slow")
+def request() -> MemoriesRequest:
+    return MemoriesRequest(FAST_BYTES, TFLM_WITHOUT_OFFSETS, inputs="slow", outputs="slow")
 
 
 def cost_of(graph: Graph) -> int | None:
@@ -51,14 +51,14 @@ def cost_of(graph: Graph) -> int | None:
 
 def cuts_of(graph: Graph) -> list[int]:
     """The operators before which one activation is alive."""
-    made = {tensor: index for index, op in enumerate(graph.ops) for tensor in op.outputs}
+    producers = {tensor: index for index, op in enumerate(graph.ops) for tensor in op.outputs}
     last = {
         tensor: index
         for index, op in enumerate(graph.ops)
         for tensor in op.inputs
         if tensor >= 0 and graph.tensors[tensor].role == "activation"
     }
-    crossing = (sum(made.get(t, -1) < cut <= last[t] for t in last) for cut in range(1, len(graph.ops)))
+    crossing = (sum(producers.get(t, -1) < cut <= last[t] for t in last) for cut in range(1, len(graph.ops)))
     return [0, *(cut for cut, count in enumerate(crossing, 1) if count == 1), len(graph.ops)]
 
 
@@ -83,12 +83,12 @@ def chain(graph: Graph, ahead: int) -> list[InStrips]:
     best: dict[int, tuple[int, tuple[InStrips, ...]]] = {0: (0, ())}
     for index, first in enumerate(cuts[:-1]):
         for stop in cuts[index + 1 : index + 1 + ahead] if first in best else ():
-            found = priced(graph, first, stop)
-            if found is None:
+            cheapest = priced(graph, first, stop)
+            if cheapest is None:
                 continue
-            cost = best[first][0] + found[0]
+            cost = best[first][0] + cheapest[0]
             if stop not in best or cost < best[stop][0]:
-                best[stop] = (cost, best[first][1] + (() if found[1] is None else (found[1],)))
+                best[stop] = (cost, best[first][1] + (() if cheapest[1] is None else (cheapest[1],)))
     return list(best[len(graph.ops)][1])
 
 
@@ -96,8 +96,8 @@ def row_of(name: str, graph: Graph, segments: Sequence[InStrips]) -> Row:
     network = in_strips(graph, segments) if segments else graph
     problem = memories_form(network, request()).problem
     order = range(len(network.ops))
-    found = exact_residency(problem, order, clock=Budget(3600.0, 5_000_000).start(), most_width=512)
-    taken = implied(problem, order, found.residences)
+    residency = exact_residency(problem, order, clock=Budget(3600.0, 5_000_000).start(), most_width=512)
+    taken = implied(problem, order, residency.residences)
     return {
         "program": name,
         "operators": len(network.ops),
@@ -105,7 +105,7 @@ def row_of(name: str, graph: Graph, segments: Sequence[InStrips]) -> Row:
         "moved": taken.moved_bytes,
         "direct": taken.direct_bytes,
         "total": taken.cost,
-        "bound": found.bound,
+        "bound": residency.bound,
         "tigris": TIGRIS_BYTES,
     }
 

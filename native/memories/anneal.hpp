@@ -44,11 +44,11 @@ public:
     // earlier, at the temperature that it had then.
     OrdersFound run(Ints start, std::int64_t tries, int few, double seconds, std::int64_t limit) {
         const Deadline deadline(seconds);
-        OrdersFound found;
+        OrdersFound orders;
         Ints order = std::move(start), other;
         place_.resize(problem_.count);
         Cost cost = quick_.run(order, kUnlimited);
-        keep(found, cost, order, few);
+        keep(orders, cost, order, few);
         const double hot = kHot * static_cast<double>(cost) + 1;
         double heat = hot;
         for (std::int64_t turn = 0; turn < std::min(tries, limit) && cost > 0 && problem_.count > 1; ++turn) {
@@ -56,17 +56,17 @@ public:
                 if (deadline.passed()) break;
                 heat = hot * std::pow(kCold, static_cast<double>(turn) / static_cast<double>(tries));
             }
-            ++found.tried;
+            ++orders.tried;
             if (!move(order, other)) continue;
             const double allowed = static_cast<double>(cost) - heat * std::log(1.0 - draws_.unit());
             const Cost limit = static_cast<Cost>(std::min(allowed, 1e17)) + 1;
             const Cost next = quick_.run(other, limit);
             if (next >= limit) continue;
-            if (next < cost || found.best.size() < static_cast<std::size_t>(few)) keep(found, next, other, few);
+            if (next < cost || orders.best.size() < static_cast<std::size_t>(few)) keep(orders, next, other, few);
             std::swap(order, other);
             cost = next;
         }
-        return found;
+        return orders;
     }
 
 private:
@@ -103,8 +103,8 @@ private:
         return true;
     }
 
-    static void keep(OrdersFound& found, Cost cost, const Ints& order, int few) {
-        auto& best = found.best;
+    static void keep(OrdersFound& orders, Cost cost, const Ints& order, int few) {
+        auto& best = orders.best;
         if (static_cast<int>(best.size()) == few && cost >= best.back().first) return;
         const std::pair<Cost, Ints> one{cost, order};
         const auto place = std::lower_bound(best.begin(), best.end(), one);

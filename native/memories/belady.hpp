@@ -153,8 +153,8 @@ private:
         double most = -1;
         for (const int s : held_) {
             if (places_[s].operand_at == p || places_[s].operand_at == -2 - p) continue;
-            const double found = score(s, use_[s] - p, leaving(s) + returning(s, use_[s]));
-            if (found > most) most = found, best = {s, -1};
+            const double merit = score(s, use_[s] - p, leaving(s) + returning(s, use_[s]));
+            if (merit > most) most = merit, best = {s, -1};
         }
         for (std::size_t i = 0; i < problem_.accesses[v].size(); ++i) {
             const auto& one = problem_.accesses[v][i];
@@ -164,9 +164,9 @@ private:
             const bool held = places_[s].held;
             const Cost instead = held || fresh(one) ? 0 : problem_.load[s];
             const Cost cost = one.direct - instead + returning(s, next) + (held ? leaving(s) : 0);
-            double found = score(s, next == kNone ? 1 : next - p, cost);
-            if (held && cost > 0) found = found * 1e-12;
-            if (found > most) most = found, best = {s, index};
+            double merit = score(s, next == kNone ? 1 : next - p, cost);
+            if (held && cost > 0) merit = merit * 1e-12;
+            if (merit > most) most = merit, best = {s, index};
         }
         if (best.access >= 0)
             fast_[best.access] = false;

@@ -47,7 +47,7 @@ public:
     }
 
     JointFound run(double seconds, std::int64_t state_limit) {
-        JointFound found;
+        JointFound result;
         const Deadline deadline(seconds);
         std::vector<State> states = beginnings();
         std::vector<std::vector<Origin>> origins(1, std::vector<Origin>(states.size(), Origin{0, 0}));
@@ -56,13 +56,13 @@ public:
         for (int done = 0; done < problem_.count && !states.empty() && !stopped; ++done) {
             next_.clear(), from_.clear(), seen_.clear();
             for (std::size_t index = 0; index < states.size(); ++index) {
-                if (index % 64 == 0 && (deadline.passed() || found.states > state_limit)) {
+                if (index % 64 == 0 && (deadline.passed() || result.states > state_limit)) {
                     for (std::size_t i = index; i < states.size(); ++i) open = std::min(open, states[i].estimate);
                     for (const State& state : next_) open = std::min(open, state.estimate);
                     stopped = true;
                     break;
                 }
-                ++found.states;
+                ++result.states;
                 expand(states[index], static_cast<std::uint32_t>(index));
             }
             if (stopped) break;
@@ -70,23 +70,23 @@ public:
             states = next_;
             origins.push_back(from_);
         }
-        found.finished = !stopped;
-        found.bound = open;
-        if (stopped) return found;
+        result.finished = !stopped;
+        result.bound = open;
+        if (stopped) return result;
         std::size_t best = states.size();
         for (std::size_t i = 0; i < states.size(); ++i) {
             states[i].paid += ending(states[i]);
             if (states[i].paid < limit_ && (best == states.size() || states[i].paid < states[best].paid)) best = i;
         }
-        if (best == states.size()) return found;
-        found.value = found.bound = states[best].paid;
-        found.order.resize(problem_.count);
+        if (best == states.size()) return result;
+        result.value = result.bound = states[best].paid;
+        result.order.resize(problem_.count);
         std::uint32_t index = static_cast<std::uint32_t>(best);
         for (int p = problem_.count; p > 0; --p) {
             const Origin origin = origins[p][index];
-            found.order[p - 1] = origin.op, index = origin.index;
+            result.order[p - 1] = origin.op, index = origin.index;
         }
-        return found;
+        return result;
     }
 
 private:
@@ -153,7 +153,7 @@ private:
                 access(state, index, v, 0, problem_.workspace[v], 0);
     }
 
-    bool made(const State& state, int s) const {
+    bool exists(const State& state, int s) const {
         if (problem_.begin[s] != Begin::kMade) return true;
         for (const auto& touch : problem_.touches[s])
             if (touch.write && state.ran & bit(touch.op)) return true;
@@ -161,29 +161,29 @@ private:
     }
 
     // Operator v's operands one by one; `fresh`: bytes in addition to those held, `inside`: operands in fast memory.
-    void access(const State& state, std::uint32_t index, int v, std::size_t at, Bytes fresh, Set inside) {
-        if (at == problem_.accesses[v].size()) return make_room(state, index, v, fresh, inside, 0);
-        const auto& one = problem_.accesses[v][at];
+    void access(const State& state, std::uint32_t index, int v, std::size_t operand, Bytes fresh, Set inside) {
+        if (operand == problem_.accesses[v].size()) return make_room(state, index, v, fresh, inside, 0);
+        const auto& one = problem_.accesses[v][operand];
         const int s = one.storage;
         const bool last = problem_.end[s] == End::kDead && !(touch_[s] & ~state.ran & ~bit(v));
         if (state.held & bit(s)) {
             State child = state;
             if (one.write) child.changed |= bit(s);
-            access(child, index, v, at + 1, fresh, inside | bit(s));
+            access(child, index, v, operand + 1, fresh, inside | bit(s));
             if (one.direct >= 0 && state.kept + fresh > 0) {
                 child = state;
                 leave(child, s);
                 child.paid += one.direct;
-                if (child.paid < limit_) access(child, index, v, at + 1, fresh, inside);
+                if (child.paid < limit_) access(child, index, v, operand + 1, fresh, inside);
             }
             return;
         }
-        const bool begins = one.write && !made(state, s);
+        const bool begins = one.write && !exists(state, s);
         const Cost load = begins ? 0 : problem_.load[s];
         if (one.direct >= 0) {
             State child = state;
             child.paid += one.direct;
-            if (child.paid < limit_) access(child, index, v, at + 1, fresh, inside);
+            if (child.paid < limit_) access(child, index, v, operand + 1, fresh, inside);
             if (last && one.direct <= load) return;
         }
         State child = state;
@@ -191,7 +191,7 @@ private:
         child.held |= bit(s);
         if (one.write) child.changed |= bit(s);
         child.kept += problem_.room[s];
-        if (child.paid < limit_) access(child, index, v, at + 1, fresh, inside | bit(s));
+        if (child.paid < limit_) access(child, index, v, operand + 1, fresh, inside | bit(s));
     }
 
     // Storages leave until the operator fits, none that need not; those below `from` are decided.
@@ -240,7 +240,7 @@ private:
             int result = -1, results = 0;
             bool lawful = true;
             for (const auto& one : problem_.accesses[v]) {
-                if (one.write && !made(state, one.storage))
+                if (one.write && !exists(state, one.storage))
                     result = one.storage, ++results, fresh += problem_.room[result];
                 else
                     lawful = lawful && !one.write && (state.held & bit(one.storage));

@@ -59,28 +59,28 @@ public:
                 return bound != other.bound ? bound > other.bound : number < other.number;
             }
         };
-        Found found;
+        Found result;
         std::priority_queue<Node> open;
         const auto push = [&](std::vector<signed char> fixed, std::vector<double> prices, Cost least, int rounds) {
             const Cost bound = std::max(least, ascend(fixed, prices, incumbent, rounds));
-            open.push({bound, found.nodes++, std::move(fixed), std::move(prices)});
+            open.push({bound, result.nodes++, std::move(fixed), std::move(prices)});
         };
         push(std::vector<signed char>(items_.size(), -1), std::vector<double>(problem_.count, 0.0), 0, 400);
         while (true) {
             Node node = open.top();
-            found.bound = std::min(node.bound, incumbent);
+            result.bound = std::min(node.bound, incumbent);
             if (node.bound >= incumbent) break;
             const int chosen = branch(node.fixed, node.prices);
             if (chosen < 0) break;
-            if (found.nodes >= node_limit || deadline.passed()) return found;
+            if (result.nodes >= node_limit || deadline.passed()) return result;
             open.pop();
             for (const signed char leaves : {0, 1}) {
                 node.fixed[chosen] = leaves;
                 push(node.fixed, node.prices, node.bound, 60);
             }
         }
-        found.finished = true;
-        return found;
+        result.finished = true;
+        return result;
     }
 
     // For `remaining`: prices of the whole problem.
@@ -126,7 +126,7 @@ private:
             for (const Entry& entry : item.entries)
                 if (!(ran >> entry.row & 1))
                     savings[entry.condition] += std::min(item.room, root_needs_[entry.row]) * root_prices_[entry.row];
-            const bool made = item.writer < 0 || ran >> item.writer & 1;
+            const bool exists = item.writer < 0 || ran >> item.writer & 1;
             unsigned left = 0;
             for (std::size_t read = 0; read < item.returns.size(); ++read)
                 if (item.reads[read] >= problem_.count || !(ran >> item.reads[read] & 1)) left |= 1u << read;
@@ -142,7 +142,7 @@ private:
                 if (!returns) break;
             }
             const Cost leaves = item.leaves * kScale;
-            if (!made) {
+            if (!exists) {
                 values[3 * i] = values[3 * i + 1] = values[3 * i + 2] =
                     item.always ? leaves + any : std::min<Cost>(0, leaves + any);
                 continue;
@@ -190,7 +190,7 @@ private:
     // By row: the bytes that have to leave fast memory if some items never do. The others fill at most the largest sum
     // of their rooms that fits. Empty: these items do not fit.
     std::vector<Bytes> needs(const std::vector<signed char>& fixed) const {
-        std::vector<Bytes> found(problem_.count, 0);
+        std::vector<Bytes> leaving(problem_.count, 0);
         for (int v = 0; v < problem_.count; ++v) {
             Bytes capacity = problem_.capacity - taken_[v], rest = 0;
             std::vector<Bytes> rooms;
@@ -201,9 +201,9 @@ private:
                     rest += items_[index].room, rooms.push_back(items_[index].room);
             }
             if (capacity < 0) return {};
-            if (rest > capacity) found[v] = rest - largest_sum(rooms, capacity);
+            if (rest > capacity) leaving[v] = rest - largest_sum(rooms, capacity);
         }
-        return found;
+        return leaving;
     }
     static constexpr Bytes kMostUnits = 1 << 14;
     Bytes largest_sum(const std::vector<Bytes>& rooms, Bytes capacity) const {
@@ -222,7 +222,7 @@ private:
     // The reads that may be the first behind operator v (-1: the start); `sure`: whether one comes behind it in every
     // order. Reads beyond those that are counted may be it, too: then none is known.
     unsigned first_behind(const Ints& reads, int v, bool* sure) const {
-        unsigned found = 0;
+        unsigned firsts = 0;
         *sure = false;
         for (std::size_t i = 0; i < reads.size(); ++i) {
             const int read = reads[i];
@@ -236,17 +236,18 @@ private:
             }
             if (!first) continue;
             if (i >= kMostReads) return 0;
-            found |= 1u << i;
+            firsts |= 1u << i;
         }
-        return *sure ? found : 0;
+        return *sure ? firsts : 0;
     }
 
     void add_storage(int s) {
         const auto& touches = problem_.touches[s];
         int writers = 0;
         for (const auto& touch : touches) writers += touch.write;
-        const bool made = problem_.begin[s] == Begin::kMade;
-        if (touches.empty() || writers > 1 || (made && (!touches[0].write || writers == 0)) || (!made && writers))
+        const bool produced = problem_.begin[s] == Begin::kMade;
+        if (touches.empty() || writers > 1 || (produced && (!touches[0].write || writers == 0)) ||
+            (!produced && writers))
             return;
         Item item;
         item.storage = s;
@@ -261,8 +262,8 @@ private:
             const Cost again = touch.direct < 0 ? problem_.load[s] : std::min(problem_.load[s], touch.direct);
             if (item.returns.size() < kMostReads) item.returns.push_back(again);
         }
-        const int writer = made ? touches[0].op : -1;
-        if (made)
+        const int writer = produced ? touches[0].op : -1;
+        if (produced)
             item.leaves = touches[0].direct < 0 ? problem_.store[s] : std::min(problem_.store[s], touches[0].direct);
         if (problem_.begin[s] == Begin::kFast) item.leaves = problem_.store[s];
         const End end = problem_.end[s];
@@ -273,9 +274,9 @@ private:
         item.writer = writer;
         item.reads = reads;
         item.complete = reads.size() <= kMostReads;
-        item.must_end_slow = end == End::kSlow && made;
+        item.must_end_slow = end == End::kSlow && produced;
         bool sure = false;
-        item.always = (end == End::kSlow && made) || problem_.begin[s] == Begin::kSlow;
+        item.always = (end == End::kSlow && produced) || problem_.begin[s] == Begin::kSlow;
         if (problem_.begin[s] == Begin::kSlow) item.first = first_behind(reads, -1, &sure);
         for (int v = 0; v < problem_.count; ++v) add_entry(item, v, writer, reads, end, access[v]);
         items_.push_back(std::move(item));

@@ -57,8 +57,8 @@ private:
         for (const int first : chains_.first_link) {
             int state = AccessChains::kSlow;
             if (first >= 0) value += values[first][state];
-            for (int at = first; at >= 0; at = chains_.links[at].next) {
-                const auto& one = chains_.links[at];
+            for (int link = first; link >= 0; link = chains_.links[link].next) {
+                const auto& one = chains_.links[link];
                 double least = INFINITY;
                 AccessChoice chosen{};
                 int after = state;

@@ -35,11 +35,11 @@ public:
 
     // The best residency that costs less than `incumbent`, among at most `width` states a link.
     ResidencyFound run(Cost incumbent, int width, double seconds, std::int64_t state_limit) const {
-        ResidencyFound found;
-        found.bound = std::max<Cost>(root(), 0);
-        if (slots_ > kSlots || found.bound >= incumbent) {
-            found.finished = found.bound >= incumbent;
-            return found;
+        ResidencyFound result;
+        result.bound = std::max<Cost>(root(), 0);
+        if (slots_ > kSlots || result.bound >= incumbent) {
+            result.finished = result.bound >= incumbent;
+            return result;
         }
         const Deadline deadline(seconds);
         const Cost limit = incumbent * CapacityPrices::kScale;
@@ -48,23 +48,23 @@ public:
         states[0].estimate = prices_.root;
         std::vector<std::vector<std::uint32_t>> origins;
         const auto& links = chains_.links;
-        for (std::size_t at = 0; at < links.size(); ++at) {
-            const bool opens = at == 0 || links[at - 1].position != links[at].position;
-            const bool closes = at + 1 == links.size() || links[at + 1].position != links[at].position;
-            if (opens) open(links[at].position, states);
-            states = advance(static_cast<int>(at), closes, limit, states);
-            found.states += static_cast<std::int64_t>(states.size());
+        for (std::size_t number = 0; number < links.size(); ++number) {
+            const bool opens = number == 0 || links[number - 1].position != links[number].position;
+            const bool closes = number + 1 == links.size() || links[number + 1].position != links[number].position;
+            if (opens) open(links[number].position, states);
+            states = advance(static_cast<int>(number), closes, limit, states);
+            result.states += static_cast<std::int64_t>(states.size());
             if (static_cast<int>(states.size()) > width) drop(states, width, dropped);
             origins.emplace_back();
             for (const State& state : states) origins.back().push_back(state.origin);
-            if (found.states > state_limit || deadline.passed()) {
+            if (result.states > state_limit || deadline.passed()) {
                 for (const State& state : states) dropped = std::min(dropped, state.estimate);
                 states.clear();
             }
             if (states.empty()) break;
         }
-        conclude(found, states, origins, dropped, incumbent);
-        return found;
+        conclude(result, states, origins, dropped, incumbent);
+        return result;
     }
 
 private:
@@ -120,8 +120,8 @@ private:
         states.resize(kept);
     }
 
-    std::vector<State> advance(int at, bool closes, Cost limit, const std::vector<State>& states) const {
-        const auto& link = chains_.links[at];
+    std::vector<State> advance(int number, bool closes, Cost limit, const std::vector<State>& states) const {
+        const auto& link = chains_.links[number];
         const auto& problem = chains_.problem;
         const int slot = slot_[link.storage], word = slot / 64;
         const std::uint64_t bit = std::uint64_t{1} << slot % 64;
@@ -135,7 +135,7 @@ private:
             const bool held = from.held[word] & bit;
             const int state = !held ? AccessChains::kSlow
                                     : (from.changed[word] & bit ? AccessChains::kChanged : AccessChains::kCopied);
-            const Cost before = prices_.arrive[at][state];
+            const Cost before = prices_.arrive[number][state];
             chains_.choices(link, state, [&](AccessChoice choice, Cost cost, int then) {
                 State child = from;
                 child.paid += cost;
@@ -175,25 +175,25 @@ private:
         std::sort(states.begin(), states.end(), before);
     }
 
-    void conclude(ResidencyFound& found, const std::vector<State>& states,
+    void conclude(ResidencyFound& result, const std::vector<State>& states,
                   const std::vector<std::vector<std::uint32_t>>& origins, Cost dropped, Cost incumbent) const {
         std::size_t best = states.size();
         for (std::size_t i = 0; i < states.size(); ++i)
             if (best == states.size() || states[i].paid < states[best].paid) best = i;
         if (best < states.size()) {
-            found.value = states[best].paid;
-            found.choices.resize(chains_.links.size());
+            result.value = states[best].paid;
+            result.choices.resize(chains_.links.size());
             std::uint32_t index = static_cast<std::uint32_t>(best);
-            for (int at = static_cast<int>(chains_.links.size()) - 1; at >= 0; --at) {
-                const std::uint32_t origin = origins[at][index];
-                found.choices[at] = {(origin & kFast) != 0, (origin & kKeep) != 0};
+            for (int number = static_cast<int>(chains_.links.size()) - 1; number >= 0; --number) {
+                const std::uint32_t origin = origins[number][index];
+                result.choices[number] = {(origin & kFast) != 0, (origin & kKeep) != 0};
                 index = origin >> 2;
             }
         }
-        const Cost least = found.value < 0 ? incumbent : found.value;
+        const Cost least = result.value < 0 ? incumbent : result.value;
         const Cost rounded = (dropped + CapacityPrices::kScale - 1) / CapacityPrices::kScale;
-        found.bound = std::max(found.bound, std::min(least, rounded));
-        found.finished = found.bound >= least;
+        result.bound = std::max(result.bound, std::min(least, rounded));
+        result.finished = result.bound >= least;
     }
 };
 

@@ -81,7 +81,9 @@ def test_more_fast_memory_never_costs_more():
             cost = exact_residency(larger, order, clock=Budget(10.0).start()).cost
             assert exact is None or cost <= exact, seed
             exact = cost
-            plan = plan_memories_problem(form_of(larger), method="searched", known=known, budget=Budget(10.0, 5_000))
+            plan = plan_memories_problem(
+                form_of(larger), method="searched", incumbent=known, budget=Budget(10.0, 5_000)
+            )
             assert known is None or plan.evidence.value <= known.evidence.value, seed
             known = plan
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
-class _Fit(click.RichCommand):
+class _FitCommand(click.RichCommand):
     """The command, which takes what stands behind `--stream=` for its value, also where it begins like an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -66,7 +66,7 @@ class _Fit(click.RichCommand):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Fit)
+@click.command(cls=_FitCommand)
 @click.argument("model", type=click.Path())
 @click.option(
     "-o", "--output", type=click.Path(), help="Where to write the fitted model; without it nothing is written."

@@ -142,8 +142,8 @@ class _Layouts:
         elif shape is None or number(node, "channels", 0) != shape[1]:
             raise Unproven(f"{self.first.values[held].label!r} has another number of channels")
 
-    def _settings(self, node: FileNode, known: Sequence[str]) -> None:
-        further = next((key for key in node.settings if key not in known), None)
+    def _settings(self, node: FileNode, accepted: Sequence[str]) -> None:
+        further = next((key for key in node.settings if key not in accepted), None)
         if further is not None:
             raise Unproven(f"it states {further!r}")
 
@@ -209,10 +209,10 @@ class _Layouts:
     def _found(self, originals: Sequence[FileNode]) -> FileNode:
         """The operator of the original that an operator is: the first that nothing holds yet."""
         held = set(self.holds.values())
-        found = next((one for one in originals if one.outputs[0] not in held), None) or next(iter(originals), None)
-        if found is None:
+        original = next((one for one in originals if one.outputs[0] not in held), None) or next(iter(originals), None)
+        if original is None:
             raise Unproven("the original has no such operator")
-        return found
+        return original
 
     def _convolved(self, node: FileNode, on_blocks: bool) -> None:
         """A convolution, or a normalisation as one, with the sum and the activation that are fused into it."""
@@ -296,7 +296,7 @@ class _Layouts:
             return scale, offset - mean * scale
 
     def _summed(self, value: int, result: int, on_blocks: bool) -> int:
-        """What the original adds to the result of a convolution."""
+        """The original's sum of a convolution's result and the value that is added to it."""
         if (value in self.blocked) != on_blocks or value not in self.holds:
             raise Unproven("what it adds is in another layout")
         pair = {result, self.holds[value]}

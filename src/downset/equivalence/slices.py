@@ -15,7 +15,7 @@ __all__ = ["SlicedAxis", "resliced", "sliced_axes"]
 @dataclass(frozen=True, slots=True)
 class SlicedAxis:
     """Along one axis of the input: the position `start` is the first that is taken, and each `step`th behind it.
-    `count`: how many are taken. `gone`: the one position that is taken is no axis of the result."""
+    `count`: how many are taken. `gone`: the result lacks this axis, of which one position is taken."""
 
     start: int
     step: int
@@ -40,7 +40,7 @@ def sliced_axes(node: FileNode, network: FileNetwork, sizes: list[int]) -> list[
     masks = [number(node, f"{name}Mask", 0) for name in ("begin", "end", "shrinkAxis", "newAxis", "ellipsis")]
     if masks[3] or masks[4] or number(node, "offset", 0):
         raise Unproven("has a mask of new axes, or ends that are counted from its begins")
-    made = [SlicedAxis(0, 1, size) for size in sizes]
+    slices = [SlicedAxis(0, 1, size) for size in sizes]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         gone, size = bool(masks[2] >> axis & 1), sizes[axis]
         if step < 1:
@@ -51,8 +51,8 @@ def sliced_axes(node: FileNode, network: FileNetwork, sizes: list[int]) -> list[
         else:
             high = size if masks[1] >> axis & 1 else min(max(end + size * (end < 0), 0), size)
         high = low + 1 if gone else high
-        made[axis] = SlicedAxis(low, step, max(-(-(high - low) // step), 0), gone)
-    return made
+        slices[axis] = SlicedAxis(low, step, max(-(-(high - low) // step), 0), gone)
+    return slices
 
 
 def _integers(network: FileNetwork, node: FileNode, position: int) -> list[int] | None:

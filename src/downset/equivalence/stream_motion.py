@@ -36,12 +36,12 @@ def motions(network: FileNetwork, data: int, axis: int, hop: int) -> Motions:
     for index in network.bodies[0].nodes:
         node = network.nodes[index]
         inputs = {value for value in (*node.inputs, *node.captured) if value != ABSENT}
-        made = [value for value in node.outputs if value != ABSENT]
+        outputs = [value for value in node.outputs if value != ABSENT]
         stopped = next((tensors.stops[value] for value in node.inputs if value in tensors.stops), "")
         if node.effects or node.bodies:
             stopped = f"{node.called} has effects, or holds graphs"
         elif inputs <= tensors.fixed:
-            tensors.fixed |= set(made)
+            tensors.fixed |= set(outputs)
             continue
         if not stopped:
             try:
@@ -52,5 +52,5 @@ def motions(network: FileNetwork, data: int, axis: int, hop: int) -> Motions:
                 stopped = f"{node.called} {reason}"
             except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
                 stopped = f"{node.called} is malformed ({type(error).__name__})"
-        tensors.stops |= {value: stopped for value in made if value not in tensors.of}
+        tensors.stops |= {value: stopped for value in outputs if value not in tensors.of}
     return tensors

@@ -84,7 +84,7 @@ def _whole_hops(moving: Moving) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """What streams are held against: `least`, the bytes of the window, fitted where that takes less. `measures`:
+    """The bytes to which streams are compared: `least`, those of the window, fitted where that takes less. `measures`:
     whether these, and those of streams, are measured."""
 
     job: Job

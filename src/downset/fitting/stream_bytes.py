@@ -52,11 +52,11 @@ def tell_streams_that_fit(error: DownsetError, job: Job, asked: InHops) -> None:
     if rows.kept_bytes > limit:
         lines.append(Message(f"The states of a hop of {rows.hop} rows alone take {format_bytes(rows.kept_bytes)} B."))
     if job.target.measure is not None and asked.window.file.measured is not None:
-        found = next(_that_fit(job, asked, limit), None)
-        lines += [] if found is None else [found]
+        remedy = next(_that_fit(job, asked, limit), None)
+        lines += [] if remedy is None else [remedy]
         ram = error.result.ram if isinstance(error.result, Fit) else None
-        if found is not None and ram is not None:
-            ram = replace(ram, remedies=(*ram.remedies, NextStep(found, 0, suffices=True)))
+        if remedy is not None and ram is not None:
+            ram = replace(ram, remedies=(*ram.remedies, NextStep(remedy, 0, suffices=True)))
             error.result = replace(error.result, ram=ram)  # type: ignore[type-var]
     for line in lines:
         error.args = (*error.args, "; ", line)

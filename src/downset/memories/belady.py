@@ -20,5 +20,5 @@ __all__ = ["belady"]
 def belady(problem: MemoriesProblem) -> MemoriesFound:
     """The file's order with a quick residency."""
     order = tuple(range(len(problem.predecessors)))
-    found = quick_residency(problem, order)
-    return MemoriesFound(order, found.residences, found.cost)
+    residency = quick_residency(problem, order)
+    return MemoriesFound(order, residency.residences, residency.cost)

@@ -24,7 +24,12 @@ def file_order(problem: MemoriesProblem, *, clock: Clock) -> MemoriesFound:
 
 def of_order(problem: MemoriesProblem, order: tuple[int, ...], clock: Clock) -> MemoriesFound:
     """A given order with exact residency."""
-    found = exact_residency(problem, order, clock=clock)
+    residency = exact_residency(problem, order, clock=clock)
     return MemoriesFound(
-        order, found.residences, found.cost, found.bound, states=found.states, stopped_by=found.stopped_by
+        order,
+        residency.residences,
+        residency.cost,
+        residency.bound,
+        states=residency.states,
+        stopped_by=residency.stopped_by,
     )

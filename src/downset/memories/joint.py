@@ -27,13 +27,13 @@ _SHARE, _ROUNDS = 0.5, 1
 """The share of the limits for `searched` where the network is small, and its rounds."""
 
 
-def joint(problem: MemoriesProblem, *, clock: Clock, known: tuple[int, ...] | None = None) -> MemoriesFound:
+def joint(problem: MemoriesProblem, *, clock: Clock, incumbent: tuple[int, ...] | None = None) -> MemoriesFound:
     """The least cost of all orders, proven if the search ends within its limits; else as `searched`."""
     if len(problem.predecessors) > _MOST or len(problem.storages) > _MOST:
-        return searched(problem, clock=clock, known=known)
+        return searched(problem, clock=clock, incumbent=incumbent)
     states = clock.left_states()
     part = clock.part(seconds=_SHARE * clock.left_s(), states=states if states >= 1 << 61 else states // 2)
-    first = searched(problem, clock=part, known=known, rounds=_ROUNDS)
+    first = searched(problem, clock=part, incumbent=incumbent, rounds=_ROUNDS)
     if first.bound >= first.cost:
         return first
     seconds, most = clock.native(1 << 40)

@@ -70,36 +70,36 @@ def _events(
     exists = storage.begins != Whereabouts.NOWHERE
     if begins_fast and not (resident and resident[0].start == 0):
         yield Move(index, 0, False, storage.nbytes)
-    last, at = accessed[-1][0], 0
+    last, upcoming = accessed[-1][0], 0
     for residence in resident:
-        while at < len(accessed) and accessed[at][0] < residence.start:
+        while upcoming < len(accessed) and accessed[upcoming][0] < residence.start:
             exists = True
-            yield accessed[at]
-            at += 1
+            yield accessed[upcoming]
+            upcoming += 1
         in_place = residence.start == 0 and free_start
         if exists and not in_place:
             yield Move(index, residence.start, True, storage.nbytes)
         changed = not exists or in_place
-        while at < len(accessed) and accessed[at][0] < residence.stop:
-            changed = changed or accessed[at][1].writes
-            at += 1
+        while upcoming < len(accessed) and accessed[upcoming][0] < residence.stop:
+            changed = changed or accessed[upcoming][1].writes
+            upcoming += 1
         exists = True
         kept_to_end = residence.stop == count and storage.ends != Whereabouts.SLOW
         needed = last >= residence.stop or (storage.ends != Whereabouts.NOWHERE and not kept_to_end)
         if changed and needed:
             yield Move(index, residence.stop, False, storage.nbytes)
-    yield from accessed[at:]
+    yield from accessed[upcoming:]
     if storage.ends == Whereabouts.FAST and not (resident and resident[-1].stop == count):
         yield Move(index, count, True, storage.nbytes)
 
 
-def slow_lifetimes(problem: MemoriesProblem, order: Sequence[int], found: Implied) -> dict[int, tuple[int, int]]:
+def slow_lifetimes(problem: MemoriesProblem, order: Sequence[int], motion: Implied) -> dict[int, tuple[int, int]]:
     """By storage that ever lies in slow memory: the positions [start, stop) in which it takes room there, counting
     from the first store or direct access to the last load or direct access."""
     touched: dict[int, list[int]] = {}
-    for move in found.moves:
+    for move in motion.moves:
         touched.setdefault(move.storage, []).append(move.position)
-    for position, index, _ in found.direct:
+    for position, index, _ in motion.direct:
         touched.setdefault(index, []).append(position)
     spans = {}
     for index, positions in sorted(touched.items()):

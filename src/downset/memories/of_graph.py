@@ -71,7 +71,7 @@ class MemoriesForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MemoriesRequest:
     """The request for a plan. `reserve_bytes` of fast memory are taken in every step."""
 
     fast_bytes: int
@@ -84,7 +84,7 @@ class Request:
     prices: Prices = Prices()
 
 
-def memories_form(graph: Graph, request: Request) -> MemoriesForm:
+def memories_form(graph: Graph, request: MemoriesRequest) -> MemoriesForm:
     """The problem of a graph. Raises InfeasibleError where an operator's operands do not fit, UsageError for a request
     that cannot be used as given."""
     check_whole("fast", request.fast_bytes, least=1)
@@ -107,7 +107,7 @@ _PLACES = {"either": Whereabouts.EITHER, "slow": Whereabouts.SLOW, "fast": Where
 class _Form:
     """The storages and accesses of one graph, in the making."""
 
-    def __init__(self, graph: Graph, request: Request) -> None:
+    def __init__(self, graph: Graph, request: MemoriesRequest) -> None:
         self.graph, self.request = graph, request
         (self.load, self.store, self.read, self.write), self.scale = request.prices.whole()
         self.map = map_storages(graph, memory_model(request.memory))
@@ -178,10 +178,10 @@ class _Form:
             storage = self.storage_of[tensor] if tensor != ABSENT else -1
             if storage >= 0:
                 self._join(written, storage, self._direct(op, tensor, None))
-        found = []
+        accesses = []
         for storage, nbytes in read.items():
             if storage not in written:
-                found.append(Access(storage, False, None if nbytes is None else nbytes * self.read, nbytes or 0))
+                accesses.append(Access(storage, False, None if nbytes is None else nbytes * self.read, nbytes or 0))
         for storage, nbytes in written.items():
             if storage in read:
                 both = read[storage]
@@ -190,8 +190,8 @@ class _Form:
                 )
             else:
                 joint = None if nbytes is None else (nbytes, nbytes * self.write)
-            found.append(Access(storage, True, None if joint is None else joint[1], joint[0] if joint else 0))
-        return tuple(found)
+            accesses.append(Access(storage, True, None if joint is None else joint[1], joint[0] if joint else 0))
+        return tuple(accesses)
 
     @staticmethod
     def _join(table: dict[int, int | None], storage: int, nbytes: int | None) -> None:

@@ -83,10 +83,10 @@ def _candidates(
     for step in range(1, _STEPS + 1):
         capacity = max(least, problem.fast_bytes - problem.fast_bytes * step * step // (4 * _STEPS * _STEPS))
         smaller = problem.within(capacity)
-        found = exact_residency(smaller, order, clock=clock.timed(), most_width=256)
-        if found.residences not in seen:
-            seen.add(found.residences)
-            yield found.residences, found.cost
+        residency = exact_residency(smaller, order, clock=clock.timed(), most_width=256)
+        if residency.residences not in seen:
+            seen.add(residency.residences)
+            yield residency.residences, residency.cost
 
 
 def records_of(
@@ -197,10 +197,10 @@ def _placed(
 
 
 def slow_offsets(
-    problem: MemoriesProblem, order: Sequence[int], found: Implied, *, alignment: int, clock: Clock
+    problem: MemoriesProblem, order: Sequence[int], motion: Implied, *, alignment: int, clock: Clock
 ) -> tuple[tuple[tuple[int, int], ...], int]:
     """((storage, offset) of every storage that ever lies in slow memory, the bytes that they take)."""
-    spans = slow_lifetimes(problem, order, found)
+    spans = slow_lifetimes(problem, order, motion)
     records = [
         Record(str(index), start, stop, problem.storages[index].room_bytes, alignment)
         for index, (start, stop) in spans.items()

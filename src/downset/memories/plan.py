@@ -14,7 +14,15 @@ from downset.memories.bound import order_free_bound
 from downset.memories.check import check_memories
 from downset.memories.file_order import file_order, of_order
 from downset.memories.found import MemoriesFound
-from downset.memories.of_graph import DirectName, MemoriesForm, PlaceName, Prices, Request, WeightsName, memories_form
+from downset.memories.of_graph import (
+    DirectName,
+    MemoriesForm,
+    MemoriesRequest,
+    PlaceName,
+    Prices,
+    WeightsName,
+    memories_form,
+)
 from downset.memories.placing import PlacedResidency, place, slow_offsets
 from downset.memories.planners import CONTRACT, MEMORIES
 from downset.memories.problem import MemoriesProblem
@@ -52,7 +60,7 @@ def plan_memories(
     fast: int,
     slow: int,
     method: str | Method | Callable[..., MemoriesFound] = "joint",
-    known: MemoriesPlan | None = None,
+    incumbent: MemoriesPlan | None = None,
     **options: Unpack[MemoriesOptions],
 ) -> MemoriesPlan:
     """A plan for `fast` bytes of fast memory with `slow` bytes behind it that moves and accesses few bytes of slow
@@ -63,15 +71,15 @@ def plan_memories(
     byte is read once and no access elsewhere, "size" each operand once, "never" that there is none. `inputs` and
     `outputs`: where the network's inputs begin and its outputs end, "either" where the plan says. `weights`: in a third
     memory, at no cost ("flash"), or in slow memory. `reserve`: bytes of fast memory that are taken. `prices`: what a
-    byte costs by a copy or an access; one each unless given. `known`: a plan, such as one for less fast memory, that
-    the result never costs more than. Raises InfeasibleError where an operator's operands or the slow copies do not
+    byte costs by a copy or an access; one each unless given. `incumbent`: a plan, such as one for less fast memory,
+    that the result never costs more than. Raises InfeasibleError where an operator's operands or the slow copies do not
     fit, UsageError for what cannot be used as given."""
     check_graph(graph)
     check_whole("fast", fast, least=1)
     check_whole("slow", slow)
     limits = Budget(options.get("time_limit_s", 10.0), options.get("work_limit"), options.get("seed", 0))
     model = memory_model(options.get("memory", "live"))
-    request = Request(
+    request = MemoriesRequest(
         fast,
         model,
         direct=options.get("direct", "kernel"),
@@ -82,7 +90,7 @@ def plan_memories(
         prices=options.get("prices", Prices()),
     )
     form = memories_form(graph, request)
-    plan = plan_memories_problem(form, method=method, known=known, budget=limits, alignment=model.alignment)
+    plan = plan_memories_problem(form, method=method, incumbent=incumbent, budget=limits, alignment=model.alignment)
     if plan.slow_bytes > slow:
         raise InfeasibleError(
             f"{graph.name}: the copies in slow memory take {plan.slow_bytes:,} bytes, and it has {slow:,}",
@@ -95,7 +103,7 @@ def plan_memories_problem(
     form: MemoriesForm,
     *,
     method: str | Method | Callable[..., MemoriesFound] = "joint",
-    known: MemoriesPlan | None = None,
+    incumbent: MemoriesPlan | None = None,
     budget: Budget | None = None,
     alignment: int = 1,
 ) -> MemoriesPlan:
@@ -104,13 +112,15 @@ def plan_memories_problem(
     planner = choose(method, MEMORIES, CONTRACT)
     begin, clock = time.perf_counter(), limits.start()
     part = clock.part(seconds=_SEARCH_SHARE * clock.left_s())
-    order = None if known is None else known.order
-    found: MemoriesFound = planner(problem, clock=part, known=order)
-    bound = found.bound
-    if bound < found.cost and planner.name not in ("searched", "joint"):
+    order = None if incumbent is None else incumbent.order
+    result: MemoriesFound = planner(problem, clock=part, incumbent=order)
+    bound = result.bound
+    if bound < result.cost and planner.name not in ("searched", "joint"):
         share = clock.part(seconds=0.5 * clock.left_s(), states=_BOUND_NODES)
-        bound = max(bound, order_free_bound(problem, found.cost, clock=share))
-    placed = _best_placed(problem, found, alignment, clock, known if planner.name in ("searched", "joint") else None)
+        bound = max(bound, order_free_bound(problem, result.cost, clock=share))
+    placed = _best_placed(
+        problem, result, alignment, clock, incumbent if planner.name in ("searched", "joint") else None
+    )
     places, slow_bytes = slow_offsets(problem, placed.order, placed.implied, alignment=alignment, clock=clock)
     value, least = placed.cost / form.scale, min(bound, placed.cost) / form.scale
     evidence = Evidence(
@@ -120,7 +130,7 @@ def plan_memories_problem(
         bound >= placed.cost,
         clock.states,
         time.perf_counter() - begin,
-        "" if bound >= placed.cost else found.stopped_by,
+        "" if bound >= placed.cost else result.stopped_by,
     )
     plan = MemoriesPlan(
         placed.order,
@@ -132,8 +142,8 @@ def plan_memories_problem(
         placed.implied.moved_bytes,
         placed.implied.direct_bytes,
         evidence,
-        found.cost / form.scale,
-        found.order_bound / form.scale,
+        result.cost / form.scale,
+        result.order_bound / form.scale,
     )
     check_memories(problem, plan, scale=form.scale)
     return plan
@@ -145,24 +155,24 @@ def _top(problem: MemoriesProblem, placed: PlacedResidency) -> int:
 
 
 def _best_placed(
-    problem: MemoriesProblem, found: MemoriesFound, alignment: int, clock: Clock, known: MemoriesPlan | None
+    problem: MemoriesProblem, result: MemoriesFound, alignment: int, clock: Clock, incumbent: MemoriesPlan | None
 ) -> PlacedResidency:
-    """The cheapest of the found order, of its alternatives and of the file's order, with offsets; and a known plan that
+    """The cheapest of the found order, of its alternatives and of the file's order, with offsets; and an incumbent that
     is cheaper than all."""
-    best = place(problem, found.order, found.residences, alignment=alignment, clock=clock)
-    for order in found.others:
-        if best.cost <= found.cost:
+    best = place(problem, result.order, result.residences, alignment=alignment, clock=clock)
+    for order in result.others:
+        if best.cost <= result.cost:
             break
         other = of_order(problem, order, clock.timed())
         if other.cost < best.cost:
             placed = place(problem, order, other.residences, alignment=alignment, clock=clock)
             best = min(best, placed, key=lambda one: one.cost)
-    if found.others and best.cost > found.cost:
+    if result.others and best.cost > result.cost:
         file = file_order(problem, clock=clock.timed())
         if file.cost < best.cost:
             placed = place(problem, file.order, file.residences, alignment=alignment, clock=clock)
             best = min(best, placed, key=lambda one: one.cost)
-    if known is not None:
-        again = place(problem, known.order, known.residences, alignment=alignment, clock=clock)
+    if incumbent is not None:
+        again = place(problem, incumbent.order, incumbent.residences, alignment=alignment, clock=clock)
         best = min(best, again, key=lambda one: one.cost)
     return best

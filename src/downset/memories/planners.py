@@ -24,7 +24,7 @@ def _cost_and_bound(problem: MemoriesProblem, result: MemoriesFound) -> tuple[in
 CONTRACT = Contract(
     "two memories",
     problem=("problem",),
-    settings=("clock", "known"),
+    settings=("clock", "incumbent"),
     returns=MemoriesFound,
     value_and_bound=_cost_and_bound,
 )

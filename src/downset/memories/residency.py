@@ -43,11 +43,11 @@ def exact_residency(
     bound, states, width = 0, 0, min(_FIRST_WIDTH, most_width)
     while not clock.over():
         seconds, most = clock.native(1 << 62)
-        cost, choices, found, _, visited = native.compiled.memories_residency(
+        cost, choices, round_bound, _, visited = native.compiled.memories_residency(
             problem.compiled, list(order), best.cost, width, seconds, most
         )
         clock.count(visited)
-        states, bound = states + visited, max(bound, found)
+        states, bound = states + visited, max(bound, round_bound)
         if cost >= 0:
             best = OrderResidency(residences_of(problem, order, choices), cost, bound)
         if bound >= best.cost or width >= most_width:
@@ -61,7 +61,7 @@ def residences_of(problem: MemoriesProblem, order: Sequence[int], choices: Seque
     """The residences that the choices of the native search mean, which it lists by access: 1 in fast memory, 2 kept
     there until the next."""
     begun: dict[int, int] = {}
-    found: list[Residence] = []
+    residences: list[Residence] = []
     rest = iter(choices)
     accessed = {access.storage for accesses in problem.accesses for access in accesses}
     for index in sorted(accessed):
@@ -75,6 +75,6 @@ def residences_of(problem: MemoriesProblem, order: Sequence[int], choices: Seque
                 if choice & 2:
                     begun[access.storage] = start
                 else:
-                    found.append(Residence(access.storage, start, position + 1, None))
-    found += [Residence(storage, start, len(order), None) for storage, start in begun.items()]
-    return tuple(sorted(found, key=lambda one: (one.start, one.storage)))
+                    residences.append(Residence(access.storage, start, position + 1, None))
+    residences += [Residence(storage, start, len(order), None) for storage, start in begun.items()]
+    return tuple(sorted(residences, key=lambda one: (one.start, one.storage)))

@@ -30,14 +30,14 @@ Order = tuple[int, ...]
 
 
 def searched(
-    problem: MemoriesProblem, *, clock: Clock, known: Order | None = None, rounds: int | None = None
+    problem: MemoriesProblem, *, clock: Clock, incumbent: Order | None = None, rounds: int | None = None
 ) -> MemoriesFound:
-    """The best of the file's order, of an order of least peak, of a known one, and of what the search finds. It never
+    """The best of the file's order, of an order of least peak, of the incumbent, and of what the search finds. It never
     costs more than the file's order with its exact residency. `rounds`: at most so many."""
-    search = _Search(problem, clock)
+    search = _OrderSearch(problem, clock)
     search.offer(tuple(range(len(problem.predecessors))))
-    if known is not None:
-        search.offer(known)
+    if incumbent is not None:
+        search.offer(incumbent)
     bound = order_free_bound(problem, search.cost, clock=clock.part(seconds=clock.left_s() / 8, states=_BOUND_STATES))
     turn, tries = 0, _FIRST_TRIES
     starts: list[Order] = [search.order]
@@ -52,7 +52,7 @@ def searched(
     return search.found(bound)
 
 
-class _Search:
+class _OrderSearch:
     """The best order so far with its residency, and the orders that had an exact residency."""
 
     def __init__(self, problem: MemoriesProblem, clock: Clock) -> None:
@@ -73,10 +73,10 @@ class _Search:
         """Give this order a residency; keep the cheaper."""
         if order in self.tried:
             return
-        found = exact_residency(self.problem, order, clock=self.clock, most_width=width)
-        self.tried[order] = found.cost
-        if found.cost < self.best.cost:
-            self.best = MemoriesFound(order, found.residences, found.cost, found.bound)
+        residency = exact_residency(self.problem, order, clock=self.clock, most_width=width)
+        self.tried[order] = residency.cost
+        if residency.cost < self.best.cost:
+            self.best = MemoriesFound(order, residency.residences, residency.cost, residency.bound)
 
     def anneal(self, start: Order, turn: int, tries: int) -> None:
         """One run of the search from an order on."""

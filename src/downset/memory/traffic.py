@@ -98,21 +98,21 @@ def _blocks(graph: Graph, block_bytes: int | None) -> _CacheBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _BlockAccess:
     block: int
     writes: bool
 
 
-def _accesses(graph: Graph, steps: Sequence[int], blocks: _CacheBlocks, boundary: bool) -> list[_Access]:
+def _accesses(graph: Graph, steps: Sequence[int], blocks: _CacheBlocks, boundary: bool) -> list[_BlockAccess]:
     accesses = []
     if not boundary:
-        accesses = [_Access(block, True) for tensor in graph.inputs for block in blocks.of_tensor[tensor]]
+        accesses = [_BlockAccess(block, True) for tensor in graph.inputs for block in blocks.of_tensor[tensor]]
     for operator in steps:
         op = graph.ops[operator]
         read = dict.fromkeys(tensor for tensor in op.inputs if tensor != ABSENT)
-        accesses += [_Access(block, False) for tensor in read for block in blocks.of_tensor[tensor]]
+        accesses += [_BlockAccess(block, False) for tensor in read for block in blocks.of_tensor[tensor]]
         written = (tensor for tensor in op.outputs if tensor != ABSENT)
-        accesses += [_Access(block, True) for tensor in written for block in blocks.of_tensor[tensor]]
+        accesses += [_BlockAccess(block, True) for tensor in written for block in blocks.of_tensor[tensor]]
     return accesses
 
 
@@ -123,7 +123,7 @@ def _kept(graph: Graph, blocks: _CacheBlocks, boundary: bool) -> frozenset[int]:
     return frozenset(block for tensor in graph.outputs for block in blocks.of_tensor[tensor])
 
 
-def _belady(accesses: Sequence[_Access], nbytes: Sequence[int], capacity: int, kept: frozenset[int]) -> Traffic:
+def _belady(accesses: Sequence[_BlockAccess], nbytes: Sequence[int], capacity: int, kept: frozenset[int]) -> Traffic:
     next_use = [_NEVER] * len(accesses)
     upcoming: dict[int, int] = {}
     for position in range(len(accesses) - 1, -1, -1):

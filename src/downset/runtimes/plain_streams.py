@@ -52,10 +52,10 @@ def prove_optimised_stream(
             if not same_in_layouts(plain, stream):
                 return replace(proof, exact=False)
             with optimise(plain) as optimised:
-                made = prove(optimised, stream).proven or not same_in_layouts(optimised, stream)
+                proven = prove(optimised, stream).proven or not same_in_layouts(optimised, stream)
         except DownsetError:  # the record fits no stream of the window, or ONNX Runtime is missing
             return None
-    return replace(proof, exact=False, optimised=True) if made else None
+    return replace(proof, exact=False, optimised=True) if proven else None
 
 
 def _again(graph: Graph, record: StreamRecord) -> Stream | None:

@@ -36,7 +36,7 @@ Flags = npt.NDArray[np.bool_]
 _NEVER = np.int64(1 << 60)
 
 
-class _Prices:
+class _StagePrices:
     """Known and assumed prices of all ways to run a stage: way 2i runs stage i side by side, way 2i + 1 merged."""
 
     def __init__(
@@ -133,7 +133,7 @@ def lazy(  # noqa: PLR0913 - its keywords are options of plan_stages
     """
     check_choice("strategy", strategy, STRATEGIES)
     lattice = stage_lattice(problem.predecessors, clock=clock, max_ops=max_ops, max_groups=max_groups, endings=endings)
-    prices = _Prices(problem, lattice, price, strategy, bound_share)
+    prices = _StagePrices(problem, lattice, price, strategy, bound_share)
     left, late = budget, False
     for assumed in (prices.estimates, prices.bounds):
         while not clock.late():

@@ -40,7 +40,7 @@ _BUSY_S = 2.0
 
 
 @dataclass(slots=True)
-class _Move:
+class _PlanChange:
     """A change to another plan. It `waits` until these devices have their shards and programs. `resent`: by device, how
     often shards were sent again that its disk did not keep."""
 
@@ -79,7 +79,7 @@ class Driver:
         self._members = Membership(names, self._calls, joined=self._joined, refused=self._refused)
         self._advisor = Advisor(planning, shards, lambda advice: self._events.put(lambda: self._advised(advice)))
         self._standstill = Standstill()
-        self._move: _Move | None = None
+        self._move: _PlanChange | None = None
         self._run: PipelineRun | None = None
         self._better: Deployment | None = None
         self._ready_for: dict[frozenset[str], Deployment] = {}
@@ -292,11 +292,11 @@ class Driver:
         self._ready_for.clear()
         self._runs += 1
         event = None if event is None else replace(event, replayed=replayed)
-        move = self._move = _Move(self._runs, deployment, set(deployment.programs), event, time.monotonic())
+        move = self._move = _PlanChange(self._runs, deployment, set(deployment.programs), event, time.monotonic())
         for device in deployment.programs:
             self._equip(move, device)
 
-    def _equip(self, move: _Move, device: str) -> None:
+    def _equip(self, move: _PlanChange, device: str) -> None:
         def carried(nbytes: int) -> None:
             move.bytes += nbytes
             self._calls.call(
@@ -310,7 +310,7 @@ class Driver:
 
         self._carrier.bring(device, move.deployment.shards[device], then=carried, wanted=lambda: not move.over)
 
-    def _opened(self, move: _Move, device: str, missing: Sequence[str]) -> None:
+    def _opened(self, move: _PlanChange, device: str, missing: Sequence[str]) -> None:
         """Send a device again what its disk has not kept as it came; without such shards it is equipped."""
         if not missing:
             self._equipped(move, device)
@@ -323,7 +323,7 @@ class Driver:
         _log.warning("device %s: %d shards on its disk are damaged or gone; they are sent again", device, len(missing))
         self._equip(move, device)
 
-    def _equipped(self, move: _Move, device: str) -> None:
+    def _equipped(self, move: _PlanChange, device: str) -> None:
         move.waits.discard(device)
         if move.waits:
             return
