@@ -91,7 +91,7 @@ def drive(orders: dict[str, Any]) -> None:
     bed, names = Bed(orders["prefix"], tuple(orders["cpu_shares"])), orders["names"]
     with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
         wait_for_devices(fleet, names)
-        with Measuring(names, Effort()) as measuring, (Path(orders["out"]) / "rows.jsonl").open("w") as file:
+        with Measuring(fleet, names, Effort()) as measuring, (Path(orders["out"]) / "rows.jsonl").open("w") as file:
             for row in measured(bed, measuring, quick=orders["quick"]):
                 file.write(json.dumps(row) + "\n")
                 file.flush()

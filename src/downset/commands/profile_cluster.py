@@ -79,8 +79,9 @@ def profile_cluster(
             progress(shortened(line, 60))
             talk.print(line, markup=False, soft_wrap=True)
 
-        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, progress=show):
+        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, progress=show) as fleet:
             measured = measure_cluster(
+                fleet,
                 names,
                 probes,
                 effort=effort,

@@ -89,6 +89,7 @@ class DeviceRun:
     def _sender(self, peer: str) -> Sender:
         hello = Hello(VERSION, self.setup.session, self.number, self._program.device)
         return Sender(
+            peer,
             lambda: self._endpoint.dial(self.setup.peers[peer], hello),
             lambda: self._next_message(peer),
             lambda reason: self._lost(peer, reason),

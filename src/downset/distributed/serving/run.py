@@ -144,6 +144,7 @@ class PipelineRun:
     def _sender(self, name: str) -> Sender:
         hello = Hello(VERSION, self.setup.session, self.number, "")
         return Sender(
+            name,
             lambda: self._endpoint.dial(self.setup.peers[name], hello),
             self._starters[name].get,
             lambda reason: self._tell(partial(self._events.broken, name, "", reason)),
@@ -308,6 +309,7 @@ class PipelineRun:
             frame = self._frames.get(number)
             if frame is None or task == ENTER:
                 continue
+            self._forget(number, ENTER)  # it has arrived, though nobody has reported it
             key = (device, number, task)
             own.discard(key)
             if key not in self._waits:

@@ -115,16 +115,17 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 class Sender:
-    """Sends to one peer, on a thread of its own, over a connection that it opens for the first message. `take` waits
+    """Sends to `peer`, on a thread of its own, over a connection that it opens for the first message. `take` waits
     for the next message and returns None at the end. `broken` is called once if the connection ends before."""
 
     def __init__(
         self,
+        peer: str,
         dial: Callable[[], Connection],
         take: Callable[[], Outgoing | None],
         broken: Callable[[str], None],
     ) -> None:
-        self._dial, self._take, self._broken = dial, take, broken
+        self.peer, self._dial, self._take, self._broken = peer, dial, take, broken
         self._connection: Connection | None = None
         self._ended = False
         threading.Thread(target=self._send, name="downset-sends", daemon=True).start()
