@@ -64,11 +64,10 @@ def main() -> None:
                     names,
                     model_probes(graph),
                     effort=Effort(**orders["effort"]),
-                    what=path.stem,
                     progress=_say,
                     ready=bed.throttle,
                 )
-                profile = replace(measured, kind=orders["medium"])
+                profile = replace(measured, what=path.stem, kind=orders["medium"])
             else:  # the network is the same for all models
                 profile = replace(_timed_anew(bed, fleet, graph, profile, names), what=path.stem)
             (out / f"{path.stem}.toml").write_text(cluster_text(profile))

@@ -68,7 +68,8 @@ class CostWindow:
 @dataclass(frozen=True, slots=True)
 class LoadedDevices:
     """Devices that compute all the time, by number. `progress`: of these devices. `message`, `frame`, `result`: send
-    one or more, one after another, and return their number when they have arrived. `pause`: let so many seconds pass; `clock`: the time of the calling process."""
+    one or more, one after another, and return their number when they have arrived. `pause`: let so many seconds pass;
+    `clock`: the time of the calling process."""
 
     count: int
     progress: Callable[[Sequence[int]], list[Progress]]

@@ -107,11 +107,10 @@ def measure_cluster(
     probes: Sequence[Probe],
     *,
     effort: Effort | None = None,
-    what: str = "standard probes",
     progress: Progress = lambda _: None,
     ready: Callable[[], None] = lambda: None,
 ) -> MeasuredCluster:
-    """Measure these devices of the cluster that this process has joined as `fleet`. `progress` is called with what is being done,
+    """Measure these devices of the cluster that this process has joined. `progress` is called with what is being done,
     and `ready` when all devices have answered and before anything is measured.
 
     Raises UsageError for devices that are not in the cluster or are busy, LimitReached for one that does not answer."""
@@ -133,7 +132,7 @@ def measure_cluster(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
             for name, one, runtime, about, cost in zip(names, rates, runtimes, described, costs, strict=True)
         )
-    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), what)
+    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), "standard probes")
 
 
 class Measuring:
