@@ -2,7 +2,7 @@
 
     python -m experiments.cluster.frame_cost [--quick]        # --quick: 300 frames in place of 2,000
 
-A vision transformer of some 60 million MACs goes through `serve` on four devices, each a node of Ray with one thread of
+A vision transformer of some 150 million MACs goes through `serve` on four devices, each a node of Ray with one thread of
 ONNX Runtime. Frames are let in as fast as they come out. Milliseconds of processor are those of all processes of the
 run, over the frames: of the driver (this process), of the devices' processes, and of Ray's nodes, from which what nodes
 take at rest, for as long, is not taken away. `alone`: ONNX Runtime in this process, one thread, unsplit.
@@ -37,8 +37,8 @@ def _network(path: Path) -> None:
     from experiments.partial.networks import Transformer
 
     torch.manual_seed(0)
-    net = Transformer(112).eval()
-    torch.onnx.export(net, (torch.zeros(1, 3, 112, 112),), str(path), dynamo=False, input_names=["x"])
+    net = Transformer(160).eval()
+    torch.onnx.export(net, (torch.zeros(1, 3, 160, 160),), str(path), dynamo=False, input_names=["x"])
 
 
 def _used_s() -> dict[str, float]:
@@ -102,7 +102,7 @@ def rows(options: Namespace) -> Iterator[Row]:
         yield row
         plan = ds.plan_pipeline(graph, _CLUSTER, time_limit_s=5)
         moved = [task.transfer.nbytes for task in plan.tasks if task.transfer is not None]
-        with ds.serve(path, plan, ahead=False) as pipeline:
+        with ds.serve(path, plan, ahead=False, gather_s=300.0) as pipeline:
             for _ in pipeline.run(frames):
                 pass
             rest, _ = _spent(lambda: time.sleep(_REST_S))

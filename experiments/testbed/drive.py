@@ -51,7 +51,7 @@ def main() -> None:
     orders = json.loads(Path(sys.argv[1]).read_text())
     bed = Bed(orders["prefix"], tuple(orders["cpu_shares"]))
     names, out = orders["names"], Path(orders["out"])
-    with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
+    with cluster(names, head=orders["head"], keys=orders["keys"], threads=1) as fleet:
         wait_for_devices(fleet, names)
         profile: MeasuredCluster | None = None
         for model in orders["models"]:

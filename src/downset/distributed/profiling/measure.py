@@ -263,14 +263,13 @@ class Measuring:
             return [self._answer(one, self.names[device]) for one, device in zip(calls, devices, strict=True)]
 
         def message(source: int, target: int, nbytes: int) -> int:
-            return len(self._answer(self._ask_message(source, target, nbytes, _batch(nbytes)), self.names[source]))
+            return len(self.sent(source, target, nbytes, _batch(nbytes)))
 
         def frame(device: int, nbytes: int) -> int:
             return len(self.frames(device, nbytes, _batch(nbytes)))
 
         def result(device: int, nbytes: int) -> int:
-            call = self._actors[device].send.remote("", nbytes, _batch(nbytes))
-            return len(self._answer(call, self.names[device]))
+            return len(self.results(device, nbytes, _batch(nbytes)))
 
         least_s = _WINDOW_BATCHES * self.effort.least_s
         window = CostWindow(least_s, _WINDOW_MESSAGES, _LONGEST_WINDOW * least_s)
@@ -284,6 +283,16 @@ class Measuring:
 
     def _ask_message(self, source: int, target: int, nbytes: int, count: int) -> Any:
         return self._actors[source].send.remote(self.names[target], nbytes, count)
+
+    def sent(self, source: int, target: int, nbytes: int, count: int) -> list[float]:
+        """Send so many messages from one device to another, one after another; the seconds until each had arrived."""
+        found: list[float] = self._answer(self._ask_message(source, target, nbytes, count), self.names[source])
+        return found
+
+    def results(self, device: int, nbytes: int, count: int) -> list[float]:
+        """Have a device send so many messages to this process; the seconds until each had arrived."""
+        found: list[float] = self._answer(self._actors[device].send.remote("", nbytes, count), self.names[device])
+        return found
 
     def frames(self, device: int, nbytes: int, count: int = 1) -> list[float]:
         """Send a device so many messages from this process; the seconds until each had arrived."""

@@ -286,7 +286,6 @@ def cluster(
     *,
     head: str | None = None,
     keys: str | os.PathLike[str] | None = None,
-    store_bytes: int = LEAST_STORE_BYTES,
     threads: int = 0,
 ) -> Iterator[RayFleet]:
     """Start Ray's head and join it. Everything that was started ends with the context, or with this process.
@@ -295,8 +294,8 @@ def cluster(
     issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
     made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
-    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores of
-    `store_bytes`, this process is in a cluster already, or a head has no keys or those of another address; LoadError
+    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores,
+    this process is in a cluster already, or a head has no keys or those of another address; LoadError
     for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
@@ -310,7 +309,7 @@ def cluster(
             Setting("head"),
             " more can join",
         )
-    check_stores(store_bytes * (1 + len(devices) if local else 1))
+    check_stores(LEAST_STORE_BYTES * (1 + len(devices) if local else 1))
     address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)
     with ExitStack() as stack:
         folder = working_folder()
@@ -324,11 +323,7 @@ def cluster(
             environment = ray_environment(own_keys)
         port = free_port(address, port)
         fleet = RayFleet(f"{address}:{port}", address, environment, own_keys, threads=threads)
-        node = start_node(
-            NodeOptions(
-                address, folder, port=port, object_store_bytes=store_bytes, environment=environment, remove_folder=True
-            )
-        )
+        node = start_node(NodeOptions(address, folder, port=port, environment=environment, remove_folder=True))
         stack.callback(node.stop)
         nodes: list[NodeProcess] = []
         for number, name in enumerate(devices if local else ()):
@@ -339,9 +334,7 @@ def cluster(
                 "DOWNSET_SHARDS": str(own / "shards"),
                 "DOWNSET_THREADS": str(threads or 1),
             }
-            joins = NodeOptions(
-                address, own, head=f"{address}:{port}", device=name, object_store_bytes=store_bytes, environment=there
-            )
+            joins = NodeOptions(address, own, head=f"{address}:{port}", device=name, environment=there)
             nodes.append(start_node(joins))
             stack.callback(nodes[-1].stop)
         stack.callback(fleet.close)
