@@ -2,8 +2,8 @@
 
     python -m experiments.cluster.frame_cost [--quick]        # --quick: 300 frames in place of 2,000
 
-A vision transformer of some 150 million MACs goes through `serve` on four devices, each a node of Ray with one thread of
-ONNX Runtime. Frames are let in as fast as they come out. Milliseconds of processor are those of all processes of the
+A vision transformer of some 150 million MACs goes through `serve` on four devices, each a node of Ray with one thread
+of ONNX Runtime. Frames are let in as fast as they come out. Milliseconds of processor are those of all processes of the
 run, over the frames: of the driver (this process), of the devices' processes, and of Ray's nodes, from which what nodes
 take at rest, for as long, is not taken away. `alone`: ONNX Runtime in this process, one thread, unsplit.
 """

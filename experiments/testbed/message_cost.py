@@ -4,9 +4,10 @@ rest.
     python -m experiments.testbed.message_cost [--quick]        # needs root
 
 Messages of several sizes go from one device to another over their connections at 50 Mbit/s, one after another, each
-acknowledged, first with whole cores, then with the shares of the measured experiments. Frames come from the driver (`entry`), results go back to it
-(`result`), and calls carry nothing (`call`): these are of no plan, and cost the device's processor too. `bystander`:
-what a device without work spends while two others exchange messages, because nodes tell each other of their resources.
+acknowledged, first with whole cores, then with the shares of the measured experiments. Frames come from the driver
+(`entry`), results go back to it (`result`), and calls carry nothing (`call`): these are of no plan, and cost the
+device's processor too. `bystander`: what a device without work spends while two others exchange messages, because nodes
+tell each other of their resources.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def test_planned_pipelines_finish_all_frames_within_their_slots(data, tmp_path_f
 @st.composite
 def random_plans(draw):
     """Tasks on two to four devices. Each reads results of earlier ones; what another device made comes by a transfer,
-    from its maker or from a device that has it already: rows go to and fro, are exchanged, and are sent on. A buffer on
+    from its maker or from a device that has it already: rows go back and forth, are exchanged, and are sent on. A buffer on
     each device for each result, with one slot mostly."""
     count, tasks = draw(st.integers(2, 4)), []
     held = {}  # (device, result) -> the task that brought it there

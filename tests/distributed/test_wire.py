@@ -1,4 +1,4 @@
-"""The protocol between devices: who is refused, what is malformed, and that a running pipeline takes no harm from it."""
+"""The protocol between devices: who is refused, what is malformed, and that neither changes a result."""
 
 from __future__ import annotations
 
@@ -145,8 +145,7 @@ def test_a_server_of_another_authority_or_host_or_name_is_refused(listening, str
 def test_strangers_that_say_nothing_keep_nobody_out(listening):
     here, idle = listening.endpoint.here, []
     try:
-        for _ in range(20):
-            idle.append(socket.create_connection((here.host, here.port)))
+        idle.extend(socket.create_connection((here.host, here.port)) for _ in range(20))
         listening.endpoint.dial(here, HELLO).close()
         wait_for(lambda: listening.ended)
         assert [hello for _, hello in listening.got] == [HELLO]
