@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from downset.distributed.serving.device import ServingDevice
-from downset.distributed.serving.device_program import Computation, DeviceProgram, Step, TensorForm
+from downset.distributed.serving.device_program import Computation, DeviceProgram, DeviceStep, TensorForm
 from downset.distributed.serving.device_run import RunSetup
 from downset.distributed.wire.endpoint import Endpoint
 from downset.distributed.wire.messages import ENTER, RESULT, VERSION, Hello, RowsOf
@@ -99,7 +99,7 @@ def test_a_task_that_ends_after_a_change_of_plan_counts_for_its_own_run(device):
             {0: Computation(SHARD, (rows,), (Rows(1, 0, 1),))},
             enters=(rows,),
             results=(Rows(1, 0, 1),),
-            steps={0: Step()},
+            steps={0: DeviceStep()},
             starts=True,
         )
     )

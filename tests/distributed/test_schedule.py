@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving.deployment import room_for_frames, steps_of
-from downset.distributed.serving.device_program import Computation, DeviceProgram, Step
+from downset.distributed.serving.device_program import Computation, DeviceProgram, DeviceStep
 from downset.distributed.serving.schedule import COMPUTES, DeviceSchedule, Instance
 from downset.distributed.wire.messages import ENTER, RESULT, MalformedMessage
 from downset.errors import UnsupportedError
@@ -264,7 +264,8 @@ def one_device(after, order, written=((), ()), slots=None):
         {},
         {0: Computation("", (), ()), 1: Computation("", (), ())},
         steps={
-            k: Step(after[k], order[k], written[k], tuple(b for b in (slots or {}) if b in written[k])) for k in (0, 1)
+            k: DeviceStep(after[k], order[k], written[k], tuple(b for b in (slots or {}) if b in written[k]))
+            for k in (0, 1)
         },
         slots=slots or {},
         starts=True,
@@ -296,7 +297,7 @@ def test_rows_that_nobody_may_send_change_nothing():
         {},
         {1: Computation("", (), ())},
         receives={0: ()},
-        steps={0: Step((), (0, 0), (0,), (0,), "d0"), 1: Step((0,), (0, 1), (), (0,))},
+        steps={0: DeviceStep((), (0, 0), (0,), (0,), "d0"), 1: DeviceStep((0,), (0, 1), (), (0,))},
         slots={0: 2},
     )
     schedule = DeviceSchedule(program, window=10)
@@ -318,7 +319,7 @@ def test_rows_that_nobody_may_send_change_nothing():
 
 
 def test_a_credit_that_is_late_takes_nothing_back():
-    program = DeviceProgram("d0", {}, {}, {0: ()}, steps={0: Step((), (0, 0), peer="d1", credit=1)}, starts=True)
+    program = DeviceProgram("d0", {}, {}, {0: ()}, steps={0: DeviceStep((), (0, 0), peer="d1", credit=1)}, starts=True)
     schedule = DeviceSchedule(program, window=10)
     for frame in range(3):
         schedule.arrives(Instance(frame, ENTER), "")

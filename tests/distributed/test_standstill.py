@@ -12,7 +12,7 @@ import pytest
 from downset.distributed.serving import driver, health
 from downset.distributed.serving.health import STANDSTILL_S, Standstill, Wait
 from downset.distributed.serving.run import PipelineRun
-from downset.distributed.wire.messages import Report
+from downset.distributed.wire.messages import DeviceReport
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.distributed.test_serving_faults import THREE, wait_for
@@ -87,7 +87,7 @@ class Stuck:
 
     def _late(self, method):
         def late(*given):
-            if not isinstance(given[0], Report):
+            if not isinstance(given[0], DeviceReport):
                 self.gate.wait(60)
             return method(*given)
 

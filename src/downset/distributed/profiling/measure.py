@@ -62,7 +62,7 @@ probes."""
 _WINDOW_MESSAGES = 10
 """The least messages of a window; fewer where they take longer than the longest window."""
 _BATCH_BYTES, _MOST_IN_A_BATCH = 1 << 20, 32
-"""So many bytes or messages are sent for one call of a device, which costs more than a message."""
+"""The most bytes and messages that are sent for one call of a device, which costs more than a message."""
 _LONGEST_WINDOW = 4
 """The longest window over the shortest one."""
 Progress = Callable[[str], None]

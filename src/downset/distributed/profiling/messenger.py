@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 30
 _ANSWERS_S = 120.0
 
 
-class _Way:
+class _SharedConnection:
     """The connection to one peer, on which one thread at a time sends."""
 
     def __init__(self, connection: Connection) -> None:
@@ -40,7 +40,7 @@ class Messenger:
 
     def __init__(self, name: str, keys: DeviceKeys, address: str) -> None:
         self._name, self._peers = name, dict[str, Peer]()
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, _SharedConnection] = {}
         self._waiting: dict[int, threading.Event] = {}
         self._lock = threading.Lock()
         self._count = 0
@@ -62,7 +62,7 @@ class Messenger:
         payload, way = np.zeros(nbytes, np.uint8), self._way(peer)
         return [self._sent(way, payload) for _ in range(count)]
 
-    def _sent(self, way: _Way, payload: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> float:
+    def _sent(self, way: _SharedConnection, payload: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> float:
         arrived = threading.Event()
         with self._lock:
             self._count += 1
@@ -74,11 +74,11 @@ class Messenger:
             raise TimeoutError(f"a message of {payload.nbytes} bytes was not answered")
         return time.monotonic() - begun_s
 
-    def _way(self, peer: str) -> _Way:
+    def _way(self, peer: str) -> _SharedConnection:
         with self._lock:
             if peer not in self._ways:
                 hello = Hello(VERSION, _SESSION, 0, self._name)
-                self._ways[peer] = _Way(self._endpoint.dial(self._peers[peer], hello))
+                self._ways[peer] = _SharedConnection(self._endpoint.dial(self._peers[peer], hello))
             return self._ways[peer]
 
     def _accepted(self, connection: Connection, hello: Hello) -> None:

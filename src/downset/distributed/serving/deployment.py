@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from downset.distributed.serving.device_program import Computation, DeviceProgram, Step, TensorForm
+from downset.distributed.serving.device_program import Computation, DeviceProgram, DeviceStep, TensorForm
 from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
@@ -149,8 +149,8 @@ def _program(
     return DeviceProgram(name, forms, computations, sends, receives, enters, results, steps, slots, starts)
 
 
-def steps_of(plan: Pipeline, device: int) -> tuple[dict[int, Step], dict[int, int]]:
-    """What a device knows of each of its tasks, and the slots of its buffers. Raises UnsupportedError for plans by the
+def steps_of(plan: Pipeline, device: int) -> tuple[dict[int, DeviceStep], dict[int, int]]:
+    """The steps of a device, by task, and the slots of its buffers. Raises UnsupportedError for plans by the
     paper's equations, which have no transfers between stages."""
     if plan.schedule is None:
         raise UnsupportedError(
@@ -181,7 +181,7 @@ def steps_of(plan: Pipeline, device: int) -> tuple[dict[int, Step], dict[int, in
         sends = transfer is not None and transfer.source == device
         peer = "" if transfer is None else plan.cluster.devices[ends[sends]].name
         after = tuple(dict.fromkeys(task.after)) if transfer is None or sends else ()
-        steps[number] = Step(
+        steps[number] = DeviceStep(
             after,
             places[number],
             tuple(written.get(number, ())),

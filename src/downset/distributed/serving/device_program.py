@@ -17,7 +17,7 @@ import numpy.typing as npt
 from downset.errors import InvalidPlan
 from downset.results.pipelines import Rows
 
-__all__ = ["Computation", "DeviceProgram", "RowStore", "Step", "TensorForm"]
+__all__ = ["Computation", "DeviceProgram", "DeviceStep", "RowStore", "TensorForm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Computation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What a device knows of one of its tasks. `after`: its own tasks that give it what this one reads. `order`:
-    (rounds behind, position) in the plan's cyclic order; tasks are ordered by (frame + rounds behind, position).
+class DeviceStep:
+    """One of a device's tasks, as the device knows it. `after`: its own tasks that give it what this one reads.
+    `order`: (rounds behind, position) in the plan's cyclic order; tasks are ordered by (frame + rounds behind, position).
     `written`: the device's buffers that it fills; `used`: those that it fills or reads. `peer`: the device to which it
     sends, or from which it receives. `credit`: of a task that sends, the slots of the buffer at the peer; None: as many
     as there are frames inside."""
@@ -71,7 +71,7 @@ class DeviceProgram:
     receives: Mapping[int, tuple[Rows, ...]] = field(default_factory=dict)
     enters: tuple[Rows, ...] = ()
     results: tuple[Rows, ...] = ()
-    steps: Mapping[int, Step] = field(default_factory=dict)
+    steps: Mapping[int, DeviceStep] = field(default_factory=dict)
     slots: Mapping[int, int] = field(default_factory=dict)
     starts: bool = False
 

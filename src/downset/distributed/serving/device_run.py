@@ -24,13 +24,13 @@ from downset.distributed.wire.endpoint import Endpoint, Outgoing, Peer, Sender
 from downset.distributed.wire.messages import (
     ENTER,
     VERSION,
-    Broken,
+    BrokenConnection,
     Credits,
+    DeviceReport,
     Done,
     Failed,
     Hello,
     MalformedMessage,
-    Report,
     RowsOf,
 )
 from downset.errors import DownsetError
@@ -78,7 +78,7 @@ class DeviceRun:
         self._schedule = DeviceSchedule(program, spare=setup.spare, window=setup.window + _LATE_FRAMES)
         self._wakes = {lane: threading.Condition(self._lock) for lane in self._schedule.lanes}
         self._done: list[tuple[Instance, float, float]] = []
-        self._notes: list[Broken | Failed] = []
+        self._notes: list[BrokenConnection | Failed] = []
         self._reported_s = 0.0
         self._under_way: dict[tuple[str, Instance], _UnderWay] = {}
         self._incoming: dict[str, Connection] = {}
@@ -121,7 +121,7 @@ class DeviceRun:
             connection.end()
 
     def steps(self) -> list[StepUnderWay]:
-        """What is under way now."""
+        """The steps that are under way now."""
         now = time.monotonic()
         with self._lock:
             found = list(self._under_way.values())
@@ -266,10 +266,10 @@ class DeviceRun:
                 self._wakes[lane].wait(due_s if self._done else None)
         return None
 
-    def _report(self) -> Report:
+    def _report(self) -> DeviceReport:
         now, done = time.monotonic(), self._done
         self._done, self._reported_s = [], now
-        return Report(self.number, [Done(*instance, seconds, now - end_s) for instance, seconds, end_s in done])
+        return DeviceReport(self.number, [Done(*instance, seconds, now - end_s) for instance, seconds, end_s in done])
 
     def _rows_out(self, chosen: tuple[Instance, DeviceFrame], wanted: Any) -> Outgoing:
         instance, found = chosen
@@ -306,7 +306,7 @@ class DeviceRun:
             self._note_begin(kind, instance)
 
     def _lost(self, peer: str, reason: str) -> None:
-        self._tell(Broken(self.number, peer, brief(reason)))
+        self._tell(BrokenConnection(self.number, peer, brief(reason)))
 
     def _fail(self, error: Exception) -> None:
         said = (
@@ -317,7 +317,7 @@ class DeviceRun:
         else:
             self._tell(Failed(self.number, brief(said, 600), lost=False))
 
-    def _tell(self, note: Broken | Failed) -> None:
+    def _tell(self, note: BrokenConnection | Failed) -> None:
         with self._lock:
             if not self._over:
                 self._notes.append(note)

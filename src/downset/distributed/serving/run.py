@@ -27,12 +27,12 @@ from downset.distributed.wire.messages import (
     ENTER,
     RESULT,
     VERSION,
-    Broken,
+    BrokenConnection,
+    DeviceReport,
     Done,
     Failed,
     Hello,
     MalformedMessage,
-    Report,
     RowsOf,
 )
 from downset.results.pipelines import Task
@@ -82,7 +82,7 @@ class ServingSettings:
 
 
 class RunEvents(Protocol):
-    """What a run tells the driver, on the driver's thread, and where it notes what devices did."""
+    """Takes what a run tells the driver, on the driver's thread, and notes what devices did."""
 
     record: ServeRecord
     pace: Pace
@@ -102,7 +102,7 @@ class RunEvents(Protocol):
 
 @dataclass(slots=True)
 class _FrameReport:
-    """What was reported of a frame: (seconds, end) by task and device, and how many reports are still to come."""
+    """The reports of a frame: (seconds, end) by task and device, and how many reports are still to come."""
 
     index: int
     left: int
@@ -212,9 +212,9 @@ class PipelineRun:
             self._tell(partial(self._returned, header.frame, self._result(connection, device, header, nbytes)))
         elif nbytes:
             raise MalformedMessage(f"a {type(header).__name__} of {nbytes} bytes")
-        elif isinstance(header, Report):
+        elif isinstance(header, DeviceReport):
             self._tell(partial(self._reported, device, header.done, time.monotonic()))
-        elif isinstance(header, Broken):
+        elif isinstance(header, BrokenConnection):
             self._tell(partial(self._events.broken, device, header.peer, header.reason))
         elif isinstance(header, Failed):
             self._tell(partial(self._events.failed, device, header.reason, header.lost))

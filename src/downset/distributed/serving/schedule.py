@@ -1,4 +1,4 @@
-"""What a device does next: a pure state machine over its own tasks, from the plan alone, with credits for its peers.
+"""Chooses what a device does next: a pure state machine over its own tasks, from the plan and its peers' credits.
 
 A task of a frame begins when the tasks before it are done, which are tasks of the same device, and when its frame has a
 slot in every buffer that the task fills. Frame f has one when f < slots + the frames that have given their slot back:
@@ -31,7 +31,7 @@ class Instance(NamedTuple):
 
 
 Lane = tuple[str, str]
-"""What does one task at a time: ("compute", ""), or ("send", the peer's name, empty for the driver)."""
+"""A thread that does one task at a time: ("compute", ""), or ("send", the peer's name, empty for the driver)."""
 COMPUTES: Lane = ("compute", "")
 
 

@@ -41,14 +41,15 @@ _SLOW_BYTES = 32 << 10
 
 
 def server_context(keys: DeviceKeys) -> ssl.SSLContext:
-    """Of the end that accepts: it refuses a client without a certificate of the same authority."""
+    """The context of the end that accepts: it refuses a client without a certificate of the same authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.num_tickets = 0  # nobody reads on the client's side
     return _secured(context, keys)
 
 
 def client_context(keys: DeviceKeys) -> ssl.SSLContext:
-    """Of the end that opens: it refuses a server of another authority, and one at a host that it has no keys for."""
+    """The context of the end that opens: it refuses a server of another authority, and one at a host that its keys do
+    not name."""
     return _secured(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), keys)
 
 

@@ -16,14 +16,14 @@ __all__ = [
     "PREFIX",
     "RESULT",
     "VERSION",
-    "Broken",
+    "BrokenConnection",
     "Credits",
+    "DeviceReport",
     "Done",
     "Failed",
     "Header",
     "Hello",
     "MalformedMessage",
-    "Report",
     "RowsOf",
     "header_bytes",
     "header_of",
@@ -33,7 +33,7 @@ VERSION = 1
 PREFIX = struct.Struct("!IQ")
 MOST_HEADER_BYTES = 1 << 16
 ENTER, RESULT = -1, -2
-"""In place of a task's number: a frame from the driver, and a result to it."""
+"""Stand in place of a task's number: a frame from the driver, and a result to it."""
 
 
 class MalformedMessage(Exception):
@@ -74,15 +74,15 @@ class Done(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     ago_s: float
 
 
-class Report(msgspec.Struct, tag="report", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """To the driver: what a device has done since its last report."""
+class DeviceReport(msgspec.Struct, tag="report", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Tells the driver what a device has done since its last report."""
 
     run: int
     done: list[Done]
 
 
-class Broken(msgspec.Struct, tag="broken", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """To the driver: a connection with this peer ended."""
+class BrokenConnection(msgspec.Struct, tag="broken", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Tells the driver that a connection with this peer ended."""
 
     run: int
     peer: str
@@ -90,14 +90,14 @@ class Broken(msgspec.Struct, tag="broken", array_like=True, frozen=True, forbid_
 
 
 class Failed(msgspec.Struct, tag="failed", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """To the driver: a task cannot be done. `lost`: another device may do it."""
+    """Tells the driver that a task cannot be done. `lost`: another device may do it."""
 
     run: int
     reason: str
     lost: bool
 
 
-Header = Hello | RowsOf | Credits | Report | Broken | Failed
+Header = Hello | RowsOf | Credits | DeviceReport | BrokenConnection | Failed
 _ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Header)
 
 
