@@ -51,15 +51,15 @@ def _used_s() -> dict[str, float]:
             words = rest.split()
             children.setdefault(int(words[1]), []).append(int(folder.name))
             spent[int(folder.name)] = (name, (int(words[11]) + int(words[12])) * _TICK_S)
-    found = dict.fromkeys(("driver", "devices", "nodes"), 0.0)
+    used_s = dict.fromkeys(("driver", "devices", "nodes"), 0.0)
     waiting = [os.getpid()]
     while waiting:
         pid = waiting.pop()
         waiting += children.get(pid, ())
         name, seconds = spent.get(pid, ("", 0.0))
         whose = "driver" if pid == os.getpid() else "devices" if name.startswith("ray::RayDevice") else "nodes"
-        found[whose] += seconds
-    return found
+        used_s[whose] += seconds
+    return used_s
 
 
 def _spent(work: Callable[[], Any]) -> tuple[dict[str, float], float]:
@@ -107,19 +107,22 @@ def rows(options: Namespace) -> Iterator[Row]:
                 pass
             rest, _ = _spent(lambda: time.sleep(_REST_S))
             given = (frames[number % len(frames)] for number in range(count))
-            found: list[float] = []
+            differences: list[float] = []
 
             def stream() -> None:
                 for number, outputs in enumerate(pipeline.run(given)):
                     (value,) = outputs.values()
-                    found.append(float(np.abs(value - expected[number % len(frames)]).max()))
+                    differences.append(float(np.abs(value - expected[number % len(frames)]).max()))
 
             used, seconds = _spent(stream)
             report = pipeline.report()
         row = {"what": "serve", "frames": count} | _figures(sum(used.values()), used, seconds, count)
         row |= {"at_rest_cpu_ms_per_s": round(1e3 * sum(rest.values()) / _REST_S, 1), "messages": len(moved)}
         row |= {"moved_bytes": sum(moved), "devices": sum(use.computing > 0 for use in report.devices)}
-        yield row | {"most_difference": max(found), "device_mb": round(max(u.rss_bytes for u in report.devices) / 1e6)}
+        yield row | {
+            "most_difference": max(differences),
+            "device_mb": round(max(u.rss_bytes for u in report.devices) / 1e6),
+        }
 
 
 EXPERIMENT = Experiment(

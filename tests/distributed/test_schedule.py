@@ -215,8 +215,8 @@ def test_planned_pipelines_finish_all_frames_within_their_slots(data, tmp_path_f
 @st.composite
 def random_plans(draw):
     """Tasks on two to four devices. Each reads results of earlier ones; what another device made comes by a transfer,
-    from its maker or from a device that has it already: rows go back and forth, are exchanged, and are sent on. A buffer on
-    each device for each result, with one slot mostly."""
+    from its maker or from a device that has it already: rows go back and forth, are exchanged, and are sent on. Each
+    device has a buffer for each result, with one slot mostly."""
     count, tasks = draw(st.integers(2, 4)), []
     held = {}  # (device, result) -> the task that brought it there
     for result in range(draw(st.integers(2, 7))):
@@ -264,8 +264,7 @@ def one_device(after, order, written=((), ()), slots=None):
         {},
         {0: Computation("", (), ()), 1: Computation("", (), ())},
         steps={
-            k: DeviceStep(after[k], order[k], written[k], tuple(b for b in (slots or {}) if b in written[k]))
-            for k in (0, 1)
+            k: DeviceStep(after[k], order[k], written[k], tuple(set(slots or {}) & set(written[k]))) for k in (0, 1)
         },
         slots=slots or {},
         starts=True,

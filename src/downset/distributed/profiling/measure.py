@@ -286,13 +286,13 @@ class Measuring:
 
     def sent(self, source: int, target: int, nbytes: int, count: int) -> list[float]:
         """Send so many messages from one device to another, one after another; the seconds until each had arrived."""
-        found: list[float] = self._answer(self._ask_message(source, target, nbytes, count), self.names[source])
-        return found
+        seconds: list[float] = self._answer(self._ask_message(source, target, nbytes, count), self.names[source])
+        return seconds
 
     def results(self, device: int, nbytes: int, count: int) -> list[float]:
         """Have a device send so many messages to this process; the seconds until each had arrived."""
-        found: list[float] = self._answer(self._actors[device].send.remote("", nbytes, count), self.names[device])
-        return found
+        seconds: list[float] = self._answer(self._actors[device].send.remote("", nbytes, count), self.names[device])
+        return seconds
 
     def frames(self, device: int, nbytes: int, count: int = 1) -> list[float]:
         """Send a device so many messages from this process; the seconds until each had arrived."""

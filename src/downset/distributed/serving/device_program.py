@@ -44,7 +44,7 @@ class Computation:
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
     """One of a device's tasks, as the device knows it. `after`: its own tasks that give it what this one reads.
-    `order`: (rounds behind, position) in the plan's cyclic order; tasks are ordered by (frame + rounds behind, position).
+    `order`: (rounds behind, position) in the plan's cyclic order: tasks come by (frame + rounds behind, position).
     `written`: the device's buffers that it fills; `used`: those that it fills or reads. `peer`: the device to which it
     sends, or from which it receives. `credit`: of a task that sends, the slots of the buffer at the peer; None: as many
     as there are frames inside."""

@@ -124,8 +124,8 @@ class DeviceRun:
         """The steps that are under way now."""
         now = time.monotonic()
         with self._lock:
-            found = list(self._under_way.values())
-        return [(one.kind, *one.instance, now - one.since_s) for one in found]
+            under_way = list(self._under_way.values())
+        return [(one.kind, *one.instance, now - one.since_s) for one in under_way]
 
     # Receiving: on the thread of each connection.
 
@@ -165,13 +165,13 @@ class DeviceRun:
     def _receive(self, connection: Connection, sender: str, instance: Instance, nbytes: int) -> None:
         begun_s = time.monotonic()
         with self._lock:
-            found = self._schedule.arrives(instance, sender)
+            device_frame = self._schedule.arrives(instance, sender)
         enters = instance.task == ENTER
         wanted = self._program.enters if enters else self._program.receives[instance.task]
-        store = found.store if found is not None else None
+        store = device_frame.store if device_frame is not None else None
         if nbytes != sum(self._nbytes(rows) for rows in wanted):
             with self._lock:
-                if found is not None:
+                if device_frame is not None:
                     self._schedule.withdrawn(instance)
             raise MalformedMessage(f"{nbytes} bytes of task {instance.task}")
         if store is None:
@@ -201,11 +201,11 @@ class DeviceRun:
 
     def _computes(self) -> None:
         while (chosen := self._next_computation()) is not None:
-            instance, found = chosen
+            instance, device_frame = chosen
             work, forms = self._program.computations[instance.task], self._program.forms
             try:
                 with self._lock:
-                    feeds = {forms[rows.tensor].name: found.store.rows(rows) for rows in work.reads}
+                    feeds = {forms[rows.tensor].name: device_frame.store.rows(rows) for rows in work.reads}
                 begun_s = time.monotonic()
                 names = [forms[rows.tensor].name for rows in work.makes]
                 arrays, seconds = self._compute(work, feeds, names) if work.shard else ([], 0.0)
@@ -213,8 +213,8 @@ class DeviceRun:
                 with self._lock:
                     self._under_way.pop(("compute", instance), None)
                     for rows, array in zip(work.makes if work.shard else (), arrays, strict=True):
-                        found.store.put(rows, np.asarray(array))
-                    found.store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
+                        device_frame.store.put(rows, np.asarray(array))
+                    device_frame.store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
                     self._ended(instance, seconds, now)
             except Exception as error:  # it goes to the driver
                 self._fail(error)
@@ -272,14 +272,14 @@ class DeviceRun:
         return DeviceReport(self.number, [Done(*instance, seconds, now - end_s) for instance, seconds, end_s in done])
 
     def _rows_out(self, chosen: tuple[Instance, DeviceFrame], wanted: Any) -> Outgoing:
-        instance, found = chosen
-        arrays = [found.store.rows(rows) for rows in wanted]
+        instance, device_frame = chosen
+        arrays = [device_frame.store.rows(rows) for rows in wanted]
         self._note_begin("send", instance)
 
         def sent() -> None:
             with self._lock:
                 self._under_way.pop(("send", instance), None)
-                found.store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
+                device_frame.store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
                 if not self._over:
                     self._schedule.done(instance)
                     self._wake()

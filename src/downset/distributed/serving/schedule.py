@@ -107,16 +107,16 @@ class DeviceSchedule:
             raise MalformedMessage(f"rows of task {task} of frame {frame}, which {peer or 'the driver'} does not send")
         if frame < self._first or frame in self._over:
             return None
-        found = self._frame(frame)
-        if task in found.begun:
+        device_frame = self._frame(frame)
+        if task in device_frame.begun:
             return None
-        found.begun.add(task)
-        return found
+        device_frame.begun.add(task)
+        return device_frame
 
     def withdrawn(self, instance: Instance) -> None:
         """Note that rows whose arrival had begun did not arrive."""
-        if (found := self._frames.get(instance.frame)) is not None:
-            found.begun.discard(instance.task)
+        if (device_frame := self._frames.get(instance.frame)) is not None:
+            device_frame.begun.discard(instance.task)
 
     def next(self, lane: Lane) -> tuple[Instance, DeviceFrame] | None:
         """The task that this lane begins now; None if none can begin."""
@@ -125,9 +125,9 @@ class DeviceSchedule:
             return None
         chosen = min(able, key=self._order)
         self._due[lane].discard(chosen)
-        found = self._frames[chosen.frame]
-        found.begun.add(chosen.task)
-        return chosen, found
+        device_frame = self._frames[chosen.frame]
+        device_frame.begun.add(chosen.task)
+        return chosen, device_frame
 
     def waits_in(self, lane: Lane) -> bool:
         """Whether tasks of this lane are due, or credits are to be told to its peer."""
@@ -138,25 +138,25 @@ class DeviceSchedule:
     def done(self, instance: Instance) -> None:
         """Note that a task has ended."""
         frame, task = instance
-        found = self._frames[frame]
+        device_frame = self._frames[frame]
         if task == ENTER:
             self._due_now(frame, self._roots)
         elif task != RESULT:
             step = self._program.steps[task]
             for other in self._followers.get(task, ()):
-                found.waits[other] -= 1
-                if not found.waits[other]:
+                device_frame.waits[other] -= 1
+                if not device_frame.waits[other]:
                     self._due_now(frame, [other])
             for buffer in step.used:
-                found.users[buffer] -= 1
-                if not found.users[buffer]:
+                device_frame.users[buffer] -= 1
+                if not device_frame.users[buffer]:
                     self._give_back(buffer)
         if task not in self._program.sends and task != RESULT:
-            found.before_result -= 1
-            if not found.before_result and self._program.results:
+            device_frame.before_result -= 1
+            if not device_frame.before_result and self._program.results:
                 self._due_now(frame, [RESULT])
-        found.left -= 1
-        if not found.left:
+        device_frame.left -= 1
+        if not device_frame.left:
             del self._frames[frame]
             self._over.add(frame)
             while self._first in self._over:
@@ -181,17 +181,17 @@ class DeviceSchedule:
         return {task: self._told[task] for task in chosen}
 
     def _frame(self, number: int) -> DeviceFrame:
-        found = self._frames.get(number)
-        if found is None:
+        device_frame = self._frames.get(number)
+        if device_frame is None:
             program = self._program
-            found = self._frames[number] = DeviceFrame(
+            device_frame = self._frames[number] = DeviceFrame(
                 RowStore(program.forms, self._readers),
                 {task: len(step.after) for task, step in program.steps.items() if step.after},
                 dict(self._users),
                 program.tasks(),
                 len(program.computations) + len(program.receives) + program.starts,
             )
-        return found
+        return device_frame
 
     def _due_now(self, frame: int, tasks: list[int]) -> None:
         for task in tasks:

@@ -109,7 +109,7 @@ def header_bytes(header: Header) -> bytes:
 def header_of(data: bytes | memoryview) -> Header:
     """The header that these bytes are. Raises MalformedMessage if they are none."""
     try:
-        found: Header = _DECODER.decode(data)
+        header: Header = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMessage(f"a header that is none: {error}") from None
-    return found
+    return header
