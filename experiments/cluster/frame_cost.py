@@ -26,7 +26,7 @@ from downset.clusters.model import Cluster, Device, Network
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 
-_CLUSTER = Cluster(tuple(Device(f"d{k}", 1e7) for k in range(4)), Network("links", 1e9, overlap=True))
+_CLUSTER = Cluster(tuple(Device(f"d{k}", 5e10) for k in range(4)), Network("links", 5e8, overlap=True))
 _REST_S = 5.0
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 

@@ -290,12 +290,14 @@ class DeviceRun:
 
     def _ended(self, instance: Instance, seconds: float, now: float) -> None:
         self._schedule.done(instance)
+        if not self._done:  # the thread that reports waits without a limit; otherwise it knows when to report
+            self._wakes["send", ""].notify()
         self._done.append((instance, seconds, now))
         self._wake()
 
     def _wake(self) -> None:
         for lane, wake in self._wakes.items():
-            if self._schedule.waits_in(lane) or lane == ("send", ""):
+            if self._schedule.waits_in(lane):
                 wake.notify()
 
     def _note_begin(self, kind: str, instance: Instance) -> None:
