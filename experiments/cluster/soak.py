@@ -167,7 +167,7 @@ def drive(orders: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     bed, out = Bed(orders["prefix"], tuple(orders["cpu_shares"])), Path(orders["out"])
     clock = Clock(orders["row"]["seconds"], orders["row"]["every_s"], bed.processes, random.Random(0))
-    with cluster(_NAMES, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
+    with cluster(_NAMES, head=orders["head"], keys=orders["keys"], threads=1) as fleet:
         wait_for_devices(fleet, list(_NAMES))
         bed.throttle()
         others = [_flow(bed, ends, number, clock.seconds) for number, ends in enumerate(((1, 0), (3, 2)))]

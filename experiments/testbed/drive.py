@@ -51,7 +51,7 @@ def main() -> None:
     orders = json.loads(Path(sys.argv[1]).read_text())
     bed = Bed(orders["prefix"], tuple(orders["cpu_shares"]))
     names, out = orders["names"], Path(orders["out"])
-    with cluster(names, head=orders["head"], keys=orders["keys"], store_bytes=256 << 20, threads=1) as fleet:
+    with cluster(names, head=orders["head"], keys=orders["keys"], threads=1) as fleet:
         wait_for_devices(fleet, names)
         profile: MeasuredCluster | None = None
         for model in orders["models"]:
@@ -60,21 +60,21 @@ def main() -> None:
             if profile is None:
                 bed.release()
                 measured = measure_cluster(
+                    fleet,
                     names,
                     model_probes(graph),
                     effort=Effort(**orders["effort"]),
-                    what=path.stem,
                     progress=_say,
                     ready=bed.throttle,
                 )
-                profile = replace(measured, kind=orders["medium"])
+                profile = replace(measured, what=path.stem, kind=orders["medium"])
             else:  # the network is the same for all models
-                profile = replace(_timed_anew(bed, graph, profile, names), what=path.stem)
+                profile = replace(_timed_anew(bed, fleet, graph, profile, names), what=path.stem)
             (out / f"{path.stem}.toml").write_text(cluster_text(profile))
             for method in orders["methods"]:
                 row = {"network": path.stem, "method": method, **orders["row"]}
                 if not orders["steady"]:
-                    profile = _timed_anew(bed, graph, profile, names)
+                    profile = _timed_anew(bed, fleet, graph, profile, names)
                 _keep(out, row | _run(bed, fleet, graph, profile, method, orders))
             for fault, device, prepares in orders["faults"]:
                 plan = _plan(graph, measured_cluster(profile), "pico", orders)  # it uses every device
@@ -84,10 +84,10 @@ def main() -> None:
                     fleet.stop(name)
 
 
-def _timed_anew(bed: Bed, graph: Graph, profile: MeasuredCluster, names: list[str]) -> MeasuredCluster:
+def _timed_anew(bed: Bed, fleet: RayFleet, graph: Graph, profile: MeasuredCluster, names: list[str]) -> MeasuredCluster:
     """The cluster with the computing rates of now: what else runs on the machine changes them from minute to minute."""
     bed.release()
-    with Measuring(names, Effort(least_s=0.2, batches=2)) as measuring:
+    with Measuring(fleet, names, Effort(least_s=0.2, batches=2)) as measuring:
         bed.throttle()
         rates = measuring.computing(model_probes(graph))
     devices = (replace(device, rates=one) for device, one in zip(profile.devices, rates, strict=True))

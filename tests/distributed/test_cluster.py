@@ -118,7 +118,7 @@ def test_devices_of_this_machine_are_reached_from_this_machine_alone(fleet):
     assert {address for _, address, _ in found} == {LOCAL_ADDRESS}, found
     ours = Path("/proc/self/comm").read_text().strip()
     counts = Counter(name for name, *_ in found)
-    assert counts == {ours: 1, "gcs_server": 1, "raylet": 8, "ray::RuntimeEnv": 4, "ray::RayDevice": 2}
+    assert counts == {ours: 1, "gcs_server": 1, "raylet": 8, "ray::RuntimeEnv": 4, "ray::RayDevice": 4}
 
 
 def test_a_process_is_in_one_cluster_at_a_time(fleet):

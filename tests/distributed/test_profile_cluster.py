@@ -22,4 +22,4 @@ def test_a_cluster_off_loopback_needs_keys(fails, tmp_path):
 def test_devices_are_named_once():
     for names in ([], ["d0", "d0"]):
         with pytest.raises(UsageError, match="each once"):
-            measure_cluster(names, [], effort=Effort())
+            measure_cluster(None, names, [], effort=Effort())

@@ -139,7 +139,7 @@ class OnPaper(Measuring):
     they send or receive, one after another. What asks for rows goes behind rows that travel the same way."""
 
     def __init__(self, parts, duplex):
-        super().__init__([f"d{k}" for k in range(len(parts))], Effort(sizes=(1, 100)))
+        super().__init__(None, [f"d{k}" for k in range(len(parts))], Effort(sizes=(1, 100)))
         self.parts, self.duplex = parts, duplex
 
     def messages(self, pairs, nbytes):

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from downset.distributed.serving.health import (
-    DEADLINE_FACTOR,
-    LEAST_DEADLINE_S,
     LOOK_S,
     PING_S,
     SILENCE_S,
@@ -41,30 +37,6 @@ def test_a_driver_that_asks_nothing_blames_nobody():
     assert health.lost(100.0) == []
     health.note_question("a", 100.0)
     assert health.lost(104.0) == []
-
-
-def test_a_deadline_counts_from_when_the_device_could_begin():
-    """Two computations are given out; the second waits for the first one."""
-    health = Health()
-    health.watch("a")
-    health.begun("a", "one", 0.1, 0.0)
-    health.begun("a", "two", 0.1, 0.0)
-    assert health.lost(5.0) == []
-    health.done("a", 5.0)
-    assert health.lost(11.0) == []
-    assert [(device, "one computation" in why) for device, why in health.lost(11.1)] == [("a", True)]
-    health.idle()
-    assert health.lost(11.2) == []
-
-
-@given(st.floats(0.0, 100.0))
-def test_deadlines_follow_what_is_expected(expected_s):
-    health = Health()
-    health.watch("a")
-    health.begun("a", "work", expected_s, 0.0)
-    allowed = max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)
-    assert health.lost(allowed * 0.999) == []
-    assert [device for device, _ in health.lost(allowed * 1.001)] == ["a"]
 
 
 def _run(pace, frames, seconds, start=0):

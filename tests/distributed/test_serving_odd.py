@@ -9,6 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from downset.distributed.wire.connection import Connection
+from downset.distributed.wire.messages import Hello
 from downset.errors import UsageError
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
@@ -24,34 +26,30 @@ def model(tmp_path_factory):
     return branchy_model(tmp_path_factory.mktemp("model") / "branchy.onnx")
 
 
-class ReplayingFleet(ThreadFleet):
-    """Every message of a frame arrives twice, and with it an earlier one of any frame and device."""
+def test_a_message_that_arrives_twice_counts_once(model, tmp_path, monkeypatch):
+    """Every message arrives twice, and with it an earlier one of its connection. No result changes, no frame is lost,
+    and none of a frame is left on a device."""
+    graph, send, drawn, replayed = load(model), Connection.send, random.Random(0), []
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.random, self.earlier, self.replayed = random.Random(0), [], 0
+    def replaying(connection, header, arrays=()):
+        send(connection, header, arrays)
+        if not isinstance(header, Hello):
+            earlier = connection.__dict__.setdefault("earlier", [])
+            earlier.append((header, [np.copy(array) for array in arrays]))
+            for again in (earlier[-1], drawn.choice(earlier)):
+                send(connection, *again)
+                replayed.append(again)
 
-    def _method(self, device, method, arguments):
-        found = super()._method(device, method, arguments)
-        if method in ("begin", "enter", "receive", "compute", "result"):
-            self.earlier.append((device, method, arguments))
-            for name, again, given in (self.earlier[-1], self.random.choice(self.earlier)):
-                getattr(self.processes[name].device, again)(*given)
-                self.replayed += 1
-        return found
-
-
-def test_a_message_that_arrives_twice_counts_once(model, tmp_path):
-    """No result changes, no frame is lost, and none of a frame is left on a device."""
-    graph = load(model)
-    given, fleet = frames_of(graph, 40), ReplayingFleet(NAMES, tmp_path / "devices")
+    monkeypatch.setattr(Connection, "send", replaying)
+    given, fleet = frames_of(graph, 40), ThreadFleet(NAMES, tmp_path / "devices")
     with running(graph, plan_pipeline(graph, THREE), tmp_path, fleet=fleet) as pipeline:
         found = list(pipeline.run(given))
         assert not pipeline.report().events
-        devices = [process.device for process in fleet.processes.values()]
-        assert all(not device._frames and not device._over and device._first == 40 for device in devices)
+        runs = [process.device.run for process in fleet.processes.values()]
+        wait_for(lambda: all(run.inside == 0 and run._schedule._first == 40 for run in runs))
+        assert not any(run._schedule._over or run.held_bytes for run in runs)
     assert_same(found, unsplit(model, given))
-    assert fleet.replayed > 400
+    assert len(replayed) > 400
 
 
 def test_frames_of_odd_numbers_give_what_the_unsplit_model_gives(model, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from downset.distributed.serving import driver, health
 from downset.distributed.serving.health import STANDSTILL_S, Standstill, Wait
 from downset.distributed.serving.run import PipelineRun
+from downset.distributed.wire.messages import DeviceReport
 from downset.formats.reading import load
 from downset.pipelines.plan import plan_pipeline
 from tests.distributed.test_serving_faults import THREE, wait_for
@@ -69,14 +70,28 @@ class Stuck:
     gate: threading.Event = field(default_factory=threading.Event)
 
     def close(self, fleet):
+        """The bytes of a frame or of rows do not arrive, a computation does not end, or a result is not sent."""
         device = fleet.processes[self.device].device
-        method = getattr(device, self.method)
+        run = device.run
+        if self.method == "compute":
+            compute = device._compute
+            run._compute = lambda *given: self.gate.wait(60) and compute(*given)
+        elif self.method == "result":
+            (sender,) = [sender for sender in run._senders if sender.peer == ""]
+            connection = sender._connection
+            connection.send = self._late(connection.send)
+        else:
+            for peer, connection in run._incoming.items():
+                if (peer == "") == (self.method == "enter"):
+                    connection.receive_into = self._late(connection.receive_into)
 
-        def waits(*arguments):
-            self.gate.wait(60)
-            return method(*arguments)
+    def _late(self, method):
+        def late(*given):
+            if not isinstance(given[0], DeviceReport):
+                self.gate.wait(60)
+            return method(*given)
 
-        setattr(device, self.method, waits)
+        return late
 
 
 def stuck_at(method, graph, plan):
@@ -122,6 +137,7 @@ def stood_still(method, model, tmp_path, caplog):
 @pytest.mark.parametrize("method", ["enter", "receive", "compute", "result"])
 def test_the_log_names_the_step_that_a_pipeline_waits_for(method, model, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(health, "STANDSTILL_S", 0.4)
+    monkeypatch.setattr(driver, "PING_S", 0.1)
     with stood_still(method, model, tmp_path, caplog) as (_, stuck):
         wait_for(lambda: any("it waits for" in line and stuck.said in line for line in lines(caplog)))
         stuck.gate.set()
@@ -153,21 +169,21 @@ def test_what_does_not_arrive_is_blamed_on_its_device(method, blame, model, tmp_
         assert method == "receive" or lost.device == stuck.device
 
 
-def test_the_log_says_that_a_call_keeps_the_driver(model, tmp_path, caplog, monkeypatch):
-    """Frames are handed to Ray on the driver's thread: where that does not return, nothing goes on."""
+def test_the_log_says_what_keeps_the_driver(model, tmp_path, caplog, monkeypatch):
+    """Results are delivered on the driver's thread: where that does not return, nothing goes on."""
     monkeypatch.setattr(health, "STANDSTILL_S", 0.4)
     monkeypatch.setattr(driver, "_BUSY_S", 0.1)
     graph = load(model)
     plan, given = plan_pipeline(graph, THREE), frames_of(graph, 1)
-    fleet, gate = ThreadFleet(["d0", "d1", "d2"], tmp_path / "devices"), threading.Event()
-    put = fleet.put
+    gate = threading.Event()
+    with running(graph, plan, tmp_path) as pipeline:
+        deliver = pipeline._inbox.deliver
 
-    def kept_waiting(value):
-        gate.wait(60)
-        return put(value)
+        def kept_waiting(outputs):
+            gate.wait(60)
+            deliver(outputs)
 
-    fleet.put = kept_waiting
-    with running(graph, plan, tmp_path, fleet=fleet) as pipeline:
+        pipeline._inbox.deliver = kept_waiting
         pipeline.submit(given[0])
         wait_for(
             lambda: any("the driver's own thread, in wait of wait of kept_waiting" in line for line in lines(caplog))

@@ -1,51 +1,73 @@
-"""Devices as objects of this process, with threads of their own and faults on request: a `Fleet` without Ray."""
+"""Devices as objects of this process, with threads and connections of their own and faults on request: a `Fleet`
+without Ray. Rows travel over TLS on loopback, as between processes."""
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
+from downset.distributed.keys import issue_keys, make_authority, open_keys
 from downset.distributed.serving.deployment import Shards
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost
 from downset.distributed.serving.serve import ServingSettings, run_on
 
-GROUP = {
-    "compute": "compute",
-    "send": "send",
-    "result": "send",
-    "enter": "receive",
-    "receive": "receive",
-    "keep": "setup",
-    "place": "setup",
-    "begin": "setup",
-}
-SIZES = {"compute": 1, "send": 1, "receive": 4, "setup": 1, "control": 1}
+LOCAL = "127.0.0.1"
 
 
-def _fetched(held, wanted):
-    while wanted():
-        try:
-            return held.result(0.05)
-        except TimeoutError:
-            continue
-    return None
+@cache
+def authority():
+    """The folder of an authority for all tests of this process."""
+    folder = tempfile.mkdtemp(prefix="downset-test-keys-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return make_authority(Path(folder) / "authority")
+
+
+@cache
+def keys_of(name):
+    return open_keys(issue_keys(authority(), name, hosts=[LOCAL]))
+
+
+class _Device(ServingDevice):
+    """`mute`: it does nothing more; `dead`: its process has ended. `delay_s`: a computation takes so long, times the
+    `factor`, and says so: where there is a delay, a busy machine slows no device down."""
+
+    def __init__(self, name, folder, delay_s):
+        self.mute = self.dead = False
+        self.factor, self.delay_s, self.gone = 1.0, delay_s, threading.Event()
+        self.computed, self.name = {}, name
+        super().__init__(name, threads=1, keys=keys_of(name), address=LOCAL, folder=str(folder))
+
+    def _compute(self, work, feeds, names):
+        factor = self.factor
+        if self.delay_s:
+            time.sleep(self.delay_s * factor)
+        found, seconds = super()._compute(work, feeds, names)
+        if self.mute:
+            self.gone.wait(120.0)
+        run = self.run
+        steps = [] if run is None else [step for step in run.steps() if step[0] == "compute"]
+        if steps:
+            self.computed.setdefault((run.number, steps[0][1]), set()).add(factor)
+        return found, self.delay_s * factor if self.delay_s else seconds
 
 
 class _Process:
-    """A device and its threads. `mute`: it answers nothing more; `dead`: calls fail. `delay_s`: a computation takes so
-    long, times the `factor`, and says so: where there is a delay, a busy machine slows no device down."""
+    """A device and the threads that answer its driver."""
 
     def __init__(self, name, folder, delay_s):
-        self.device = ServingDevice(name, threads=1, fetch=_fetched, folder=str(folder))
-        self.pools = {group: ThreadPoolExecutor(size) for group, size in SIZES.items()}
-        self.mute = self.dead = False
-        self.factor, self.delay_s = 1.0, delay_s
+        self.device = _Device(name, folder, delay_s)
+        self.pools = {"setup": ThreadPoolExecutor(1), "control": ThreadPoolExecutor(1)}
         self.waiting = set()
 
 
@@ -56,6 +78,7 @@ class ThreadFleet:
         self.computed = {}
         self.lock = threading.Lock()
         self.broken = None
+        self.keys, self.address = keys_of("driver"), LOCAL
 
     def check(self):
         if self.broken is not None:
@@ -65,7 +88,8 @@ class ThreadFleet:
         return set(self.names)
 
     def start(self, device):
-        self.processes[device] = _Process(device, self.folder / device, self.delay_s)
+        process = self.processes[device] = _Process(device, self.folder / device, self.delay_s)
+        process.device.computed = self.computed.setdefault(device, {})
 
     def stop(self, device):
         process = self.processes.pop(device, None)
@@ -73,7 +97,9 @@ class ThreadFleet:
             self._end(device, process)
 
     def _end(self, device, process):
-        process.dead = True
+        process.device.dead = True
+        process.device.gone.set()
+        process.device.close()
         for pool in process.pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
         for then in list(process.waiting):
@@ -81,31 +107,25 @@ class ThreadFleet:
             then(None, DeviceLost(device, "its process has ended"))
 
     def kill(self, device):
-        """Its process ends: calls on their way fail, later ones too."""
+        """Its process ends: calls on their way fail, later ones too, and its connections are closed."""
         self._end(device, self.processes[device])
 
     def stall(self, device):
-        """It is stopped: nothing is answered any more, and nothing fails."""
-        self.processes[device].mute = True
+        """It is stopped: nothing is answered or computed any more, and nothing fails."""
+        self.processes[device].device.mute = True
 
     def slow(self, device, factor):
-        self.processes[device].factor = factor
+        self.processes[device].device.factor = factor
 
     def _method(self, device, method, arguments):
-        process = self.processes[device]
-        if method == "compute":
-            threading.Event().wait(process.delay_s * process.factor * len(arguments[2]))
-            self.computed.setdefault(device, {}).setdefault(arguments[:2], set()).add(process.factor)
-        found = getattr(process.device, method)(*arguments)
-        if method == "compute" and process.delay_s:
-            found = {"seconds": [process.delay_s * process.factor for _ in found["seconds"]]}
+        found = getattr(self.processes[device].device, method)(*arguments)
         if method == "keep" or (method == "place" and arguments[3]):
             self.kept.append((device, arguments[0]))
         return found
 
     def call(self, device, method, *arguments, then):
         process = self.processes.get(device)
-        if process is None or process.dead:
+        if process is None or process.device.dead:
             then(None, DeviceLost(device, "its process has ended"))
             return
         process.waiting.add(then)
@@ -117,32 +137,14 @@ class ThreadFleet:
                 return
             except Exception as caught:
                 found, error = None, caught
-            if process.mute or process.dead or then not in process.waiting:
+            if process.device.mute or process.device.dead or then not in process.waiting:
                 return
             process.waiting.discard(then)
             then(found, error)
 
         with self.lock:
             self.calls.append((device, method, arguments[:3]))
-        process.pools[GROUP.get(method, "control")].submit(work)
-
-    def send(self, device, *arguments):
-        process = self.processes.get(device)
-        if process is None or process.dead:
-            raise DeviceLost(device, "it has been stopped")
-        found = Future()
-
-        def work():
-            if not process.mute:
-                found.set_result(process.device.send(*arguments))
-
-        process.pools["send"].submit(work)
-        return found
-
-    def put(self, value):
-        found = Future()
-        found.set_result(value)
-        return found
+        process.pools["setup" if method in ("keep", "place", "begin") else "control"].submit(work)
 
     def close(self):
         for name in list(self.processes):

@@ -158,7 +158,7 @@ def test_no_merged_file_was_written_that_is_slower_without_being_asked_for():
     assert {row["network"]: 1 / row["ratio"] > 1.1 for row in rows if row["chosen"]} == {
         "randwire_cifar10": True,
         "randwire_cifar100": True,
-        "openwakeword: models/melspectrogram.onnx": False,
+        "openwakeword: resources/models/melspectrogram.onnx": False,
     }
     for row in rows:
         counting = [one[measure] for one in row["times"] for measure in ("cpu", "latency") if one[measure] is not None]

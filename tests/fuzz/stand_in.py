@@ -23,7 +23,7 @@ def joined_cluster(names: Sequence[str], **_: Any) -> Iterator[None]:
     yield
 
 
-def measure_cluster(names: Sequence[str], probes: Any, **_: Any) -> MeasuredCluster:
+def measure_cluster(_fleet: Any, names: Sequence[str], probes: Any, **_: Any) -> MeasuredCluster:
     """The same rates of every device."""
     assert probes
     rates = DeviceRates(mac_per_s=1e9, alpha_of={"Gemm": 0.5}, bytes_per_s=1e10, spread=0.1, samples=3)

@@ -3,7 +3,7 @@ planners."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -79,14 +79,10 @@ def profile_cluster(
             progress(shortened(line, 60))
             talk.print(line, markup=False, soft_wrap=True)
 
-        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, progress=show):
-            measured = measure_cluster(
-                names,
-                probes,
-                effort=effort,
-                progress=show,
-                what="standard probes" if model is None else f"operators of {model}",
-            )
+        with joined_cluster(names, head=head, keys=keys, joins_s=joins_s, progress=show) as fleet:
+            measured = measure_cluster(fleet, names, probes, effort=effort, progress=show)
+    if model is not None:
+        measured = replace(measured, what=f"operators of {model}")
     text = cluster_text(measured)
     if output is not None:
         write_whole(output, text.encode())

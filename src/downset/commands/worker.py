@@ -19,7 +19,7 @@ __all__ = ["worker"]
 @click.option("--keys", required=True, type=click.Path(), help="The folder that `downset keys issue` made for it.")
 @click.option("--address", help="Address of this machine for the others; default: that of its route to the head.")
 @click.option(
-    "--object-store", type=BYTES, default="256MB", show_default=True, help="Shared memory for rows that are being sent."
+    "--object-store", type=BYTES, default="256MB", show_default=True, help="Shared memory for shards on their way."
 )
 @click.option(
     "--threads", type=click.IntRange(0, 1024), default=0, help="Threads of ONNX Runtime; default: one for each core."

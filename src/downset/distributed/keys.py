@@ -62,6 +62,18 @@ class DeviceKeys:
     def token(self) -> Path:
         return self.folder / _TOKEN
 
+    @property
+    def authority(self) -> Path:
+        return self.folder / _CERTIFICATE
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / _DEVICE_CERTIFICATE
+
+    @property
+    def key(self) -> Path:
+        return self.folder / _DEVICE_KEY
+
     def check_name(self, name: str) -> None:
         """Raise UsageError if these are the keys of a device with another name. A name that no keys can have, such as
         one with spaces, is not checked."""

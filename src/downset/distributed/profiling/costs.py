@@ -68,13 +68,14 @@ class CostWindow:
 @dataclass(frozen=True, slots=True)
 class LoadedDevices:
     """Devices that compute all the time, by number. `progress`: of these devices. `message`, `frame`, `result`: send
-    one and return when it has arrived. `pause`: let so many seconds pass; `clock`: the time of the calling process."""
+    one or more, one after another, and return their number when they have arrived. `pause`: let so many seconds pass;
+    `clock`: the time of the calling process."""
 
     count: int
     progress: Callable[[Sequence[int]], list[Progress]]
-    message: Callable[[int, int, int], None]
-    frame: Callable[[int, int], None]
-    result: Callable[[int, int], None]
+    message: Callable[[int, int, int], int]
+    frame: Callable[[int, int], int]
+    result: Callable[[int, int], int]
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
@@ -88,7 +89,7 @@ def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: CostWindo
         {what: [] for what in ("send", "receive", "frame", "result")} for _ in devices
     ]
 
-    def measured(streams: Sequence[Callable[[], None]], ends: Sequence[int]) -> list[dict[int, float]]:
+    def measured(streams: Sequence[Callable[[], int]], ends: Sequence[int]) -> list[dict[int, float]]:
         lost = lost_seconds(loaded, devices, streams, window)
         for device in set(devices).difference(ends):
             others[device] += [own[device] for own in lost]
@@ -115,11 +116,16 @@ def message_costs(loaded: LoadedDevices, sizes: Sequence[int], window: CostWindo
 
 
 def lost_seconds(
-    loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], None]], window: CostWindow
+    loaded: LoadedDevices, devices: Sequence[int], streams: Sequence[Callable[[], int]], window: CostWindow
 ) -> list[dict[int, float]]:
     """The seconds that each device computed longer for each message, by stream. The rate without messages is that of
     the two silent windows around a stream's, so that only what changes within seconds counts as a cost."""
-    rest, silent = partial(loaded.pause, window.least_s), replace(window, messages=1)
+    silent = replace(window, messages=1)
+
+    def rest() -> int:
+        loaded.pause(window.least_s)
+        return 1
+
     lost = []
     before = _window(loaded, devices, rest, silent)[1]
     for stream in streams:
@@ -138,15 +144,14 @@ def _lost(timed: Window, before: Window, after: Window) -> float:
 
 
 def _window(
-    loaded: LoadedDevices, devices: Sequence[int], act: Callable[[], None], window: CostWindow
+    loaded: LoadedDevices, devices: Sequence[int], act: Callable[[], int], window: CostWindow
 ) -> tuple[int, Mapping[int, Window]]:
-    """How often `act` was called, and the runs and seconds of each device meanwhile."""
+    """The sum of what `act` returned, and the runs and seconds of each device meanwhile."""
     before, begun, count = _ended_now(loaded, devices, window.most_s), loaded.clock(), 0
     while not count or (
         (count < window.messages or loaded.clock() - begun < window.least_s) and loaded.clock() - begun < window.most_s
     ):
-        act()
-        count += 1
+        count += act()
     after = _ended_now(loaded, devices, window.most_s)
     passed = loaded.clock() - begun
     return count, {

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from downset.distributed.serving.ray_fleet import cluster
+from downset.distributed.serving.ray_fleet import RayFleet, cluster
 from downset.errors import LimitReached
 
 __all__ = ["joined_cluster"]
 
-_STORE_BYTES = 96 << 20
 _LOOKS_S = 0.2
 
 
@@ -24,11 +23,11 @@ def joined_cluster(
     keys: str | os.PathLike[str] | None,
     joins_s: float,
     progress: Callable[[str], None] = lambda _: None,
-) -> Iterator[None]:
+) -> Iterator[RayFleet]:
     """Join a cluster with these devices, as `cluster` makes it. Everything that it starts ends with the context.
 
     Raises LimitReached naming the devices that did not join within `joins_s` seconds, and the errors of `cluster`."""
-    with cluster(names, head=head, keys=keys, store_bytes=_STORE_BYTES) as fleet:
+    with cluster(names, head=head, keys=keys) as fleet:
         until, missing = time.monotonic() + joins_s, len(names) + 1
         while lacks := sorted(set(names) - set(fleet.present())):
             if time.monotonic() > until:
@@ -39,4 +38,4 @@ def joined_cluster(
                 missing = len(lacks)
                 progress(f"waiting for {', '.join(lacks)}")
             time.sleep(_LOOKS_S)
-        yield
+        yield fleet

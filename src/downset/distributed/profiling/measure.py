@@ -1,9 +1,9 @@
 """Measures a running cluster with one actor on each device: timed runs of probes, and messages between pairs.
 
-All devices compute at the same time, as in a pipeline. Messages are measured as the runtime sends them: one device
-makes an object, another one fetches it, and the time ends when the driver knows that it has arrived. Pairs without a
-common device are measured side by side, unless they share the medium. Every answer has a deadline: a device that stops
-ends the measurement with an error that names it.
+All devices compute at the same time, as in a pipeline. Messages are measured as the runtime sends them: over the same
+connections, from one device to another, until the sender knows that the message has arrived. Pairs without a common
+device are measured side by side, unless they share the medium. Every answer has a deadline: a device that stops ends
+the measurement with an error that names it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from downset.clusters.model import Duplex, MessageCosts, check_device_name
 from downset.distributed.profiling.costs import (
@@ -31,8 +30,9 @@ from downset.distributed.profiling.costs import (
     with_occupancy,
 )
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
+from downset.distributed.profiling.messenger import Messenger
 from downset.distributed.profiling.probes import Probe, ProbedDevice
-from downset.distributed.serving.ray_fleet import fetched
+from downset.distributed.serving.ray_fleet import RayFleet
 from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
 from downset.text import brief
@@ -61,6 +61,8 @@ _WINDOW_BATCHES = 8
 probes."""
 _WINDOW_MESSAGES = 10
 """The least messages of a window; fewer where they take longer than the longest window."""
+_BATCH_BYTES, _MOST_IN_A_BATCH = 1 << 20, 32
+"""The most bytes and messages that are sent for one call of a device, which costs more than a message."""
 _LONGEST_WINDOW = 4
 """The longest window over the shortest one."""
 Progress = Callable[[str], None]
@@ -100,11 +102,11 @@ def check_devices(names: Sequence[str]) -> None:
 
 
 def measure_cluster(
+    fleet: RayFleet,
     names: Sequence[str],
     probes: Sequence[Probe],
     *,
     effort: Effort | None = None,
-    what: str = "standard probes",
     progress: Progress = lambda _: None,
     ready: Callable[[], None] = lambda: None,
 ) -> MeasuredCluster:
@@ -113,7 +115,7 @@ def measure_cluster(
 
     Raises UsageError for devices that are not in the cluster or are busy, LimitReached for one that does not answer."""
     check_devices(names)
-    with Measuring(names, effort or Effort()) as measuring:
+    with Measuring(fleet, names, effort or Effort()) as measuring:
         ready()
         progress(f"{len(names)} devices are there; memory of their runtimes")
         runtimes = measuring.all("runtime_bytes")
@@ -130,15 +132,17 @@ def measure_cluster(
             MeasuredDevice(name, one, int(about["memory_bytes"]), int(runtime), int(about["threads"]), cost)
             for name, one, runtime, about, cost in zip(names, rates, runtimes, described, costs, strict=True)
         )
-    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), what)
+    return MeasuredCluster(devices, kind, duplex, common, links, time.time(), "standard probes")
 
 
 class Measuring:
     """Runs measuring actors, one on each device, while the context lasts. Devices are numbered as in `names`."""
 
-    def __init__(self, names: Sequence[str], effort: Effort) -> None:
+    def __init__(self, fleet: RayFleet, names: Sequence[str], effort: Effort) -> None:
         self._ray = optional_library("ray", what="measuring a cluster", extra="cluster")
-        self.names, self.effort, self._actors = tuple(names), effort, list[Any]()
+        self._fleet, self.names, self.effort, self._actors = fleet, tuple(names), effort, list[Any]()
+        self._messenger: Messenger | None = None
+        self._frames = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Measuring:
         ray = self._ray
@@ -160,9 +164,13 @@ class Measuring:
                     num_cpus=0,
                     max_restarts=0,
                     max_concurrency=_CALLS,
-                ).remote(fetch=fetched)
+                ).remote(name)
             )
         self.all("ready")
+        self._messenger = Messenger("", self._fleet.keys, self._fleet.address)
+        peers = dict(zip(self.names, self.all("here"), strict=True)) | {"": self._messenger.here}
+        self._messenger.meet(peers)
+        self.all("meet", peers)
         return self
 
     def _busy(self) -> list[str]:
@@ -170,6 +178,9 @@ class Measuring:
         return [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
 
     def __exit__(self, *_: object) -> None:
+        if self._messenger is not None:
+            self._messenger.close()
+        self._frames.shutdown(wait=False, cancel_futures=True)
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -195,19 +206,11 @@ class Measuring:
         return [device_rates(own) for own in samples]
 
     def messages(self, pairs: Sequence[tuple[int, int]], nbytes: int) -> list[float]:
-        """Seconds of one message from the first to the second device of each pair, all sent at once. The time runs from
-        when this process asks for the message until it knows that it has arrived."""
-        begun = time.monotonic()
-        payloads = [self._actors[source].give.remote(nbytes) for source, _ in pairs]
-        calls = [self._actors[target].take.remote([one]) for one, (_, target) in zip(payloads, pairs, strict=True)]
-        left, seconds = {reference: number for number, reference in enumerate(calls)}, [0.0] * len(pairs)
-        while left:
-            ready, waits = self._ray.wait([*left], timeout=self.effort.answer_s)
-            for reference in ready or waits[:1]:
-                number = left.pop(reference)
-                seconds[number] = time.monotonic() - begun
-                self._answer(reference, self.names[pairs[number][1]])
-        return seconds
+        """Seconds of one message from the first to the second device of each pair, all sent at once, until the sender
+        knows that it has arrived."""
+        calls = [self._ask_message(source, target, nbytes, 1) for source, target in pairs]
+        answers = [self._answer(call, self.names[source]) for call, (source, _) in zip(calls, pairs, strict=True)]
+        return [float(seconds) for (seconds,) in answers]
 
     def take_turns(self, pairs: Sequence[tuple[int, int]], *, least_s: float = 0.0) -> bool:
         """Whether large messages of these pairs take turns if all are sent at once. `least_s`: the processor seconds
@@ -259,15 +262,14 @@ class Measuring:
             calls = [self._actors[device].progress.remote() for device in devices]
             return [self._answer(one, self.names[device]) for one, device in zip(calls, devices, strict=True)]
 
-        def message(source: int, target: int, nbytes: int) -> None:
-            self._answer(self._ask_message(source, target, nbytes), self.names[target])
+        def message(source: int, target: int, nbytes: int) -> int:
+            return len(self.sent(source, target, nbytes, _batch(nbytes)))
 
-        def frame(device: int, nbytes: int) -> None:
-            reference_of = self._ray.put(np.zeros(nbytes, np.uint8))
-            self._answer(self._actors[device].take.remote([reference_of]), self.names[device])
+        def frame(device: int, nbytes: int) -> int:
+            return len(self.frames(device, nbytes, _batch(nbytes)))
 
-        def result(device: int, nbytes: int) -> None:
-            self._answer(self._actors[device].give.remote(nbytes), self.names[device])
+        def result(device: int, nbytes: int) -> int:
+            return len(self.results(device, nbytes, _batch(nbytes)))
 
         least_s = _WINDOW_BATCHES * self.effort.least_s
         window = CostWindow(least_s, _WINDOW_MESSAGES, _LONGEST_WINDOW * least_s)
@@ -279,8 +281,29 @@ class Measuring:
         """The least size of messages, and a large one of which many fit into a measurement."""
         return (self.effort.sizes[0], self.effort.sizes[-1] // 2)
 
-    def _ask_message(self, source: int, target: int, nbytes: int) -> Any:
-        return self._actors[target].take.remote([self._actors[source].give.remote(nbytes)])
+    def _ask_message(self, source: int, target: int, nbytes: int, count: int) -> Any:
+        return self._actors[source].send.remote(self.names[target], nbytes, count)
+
+    def sent(self, source: int, target: int, nbytes: int, count: int) -> list[float]:
+        """Send so many messages from one device to another, one after another; the seconds until each had arrived."""
+        seconds: list[float] = self._answer(self._ask_message(source, target, nbytes, count), self.names[source])
+        return seconds
+
+    def results(self, device: int, nbytes: int, count: int) -> list[float]:
+        """Have a device send so many messages to this process; the seconds until each had arrived."""
+        seconds: list[float] = self._answer(self._actors[device].send.remote("", nbytes, count), self.names[device])
+        return seconds
+
+    def frames(self, device: int, nbytes: int, count: int = 1) -> list[float]:
+        """Send a device so many messages from this process; the seconds until each had arrived."""
+        assert self._messenger is not None
+        sent = self._frames.submit(self._messenger.send, self.names[device], nbytes, count)
+        try:
+            return sent.result(self.effort.answer_s)
+        except (OSError, TimeoutError):
+            raise LimitReached(
+                f"device {self.names[device]} did not answer within {self.effort.answer_s:g} s"
+            ) from None
 
     def network(
         self, costs: Sequence[MessageCosts], progress: Progress
@@ -343,12 +366,18 @@ class Measuring:
             ready, waits = self._ray.wait([*references], timeout=self.effort.answer_s)
             return list(ready or waits[:1])
 
-        return seconds_a_message(
+        a_batch = seconds_a_message(
             groups,
-            send=lambda pair: self._ask_message(pair[0], pair[1], nbytes),
+            send=lambda pair: self._ask_message(pair[0], pair[1], nbytes, _batch(nbytes)),
             first_of=first_of,
-            arrived=lambda reference, pair: self._answer(reference, self.names[pair[1]]),
+            arrived=lambda reference, pair: self._answer(reference, self.names[pair[0]]),
         )
+        return [seconds / _batch(nbytes) for seconds in a_batch]
+
+
+def _batch(nbytes: int) -> int:
+    """How many messages of this size are sent for one call."""
+    return max(1, min(_MOST_IN_A_BATCH, _BATCH_BYTES // max(1, nbytes)))
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:

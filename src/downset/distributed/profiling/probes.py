@@ -20,6 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from downset.distributed.keys import open_keys
+from downset.distributed.profiling.messenger import Messenger
+from downset.distributed.wire.endpoint import Peer
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library, optional_library
 from downset.formats.reading import load
@@ -166,14 +169,34 @@ def _without_weights(model: bytes) -> bytes:
 
 
 class ProbedDevice:
-    """`threads`: of each session of ONNX Runtime. `fetch`: a function that turns a reference into its array."""
+    """`threads`: of each session of ONNX Runtime. `name`: the device's among those measured; the environment of its
+    node says where its keys are, and at which address it is reached."""
 
-    def __init__(self, *, threads: int = 0, fetch: Callable[[Any], Any] = lambda reference: reference) -> None:
+    def __init__(self, name: str = "", *, threads: int = 0) -> None:
         self._threads = threads or int(os.environ.get("DOWNSET_THREADS", "0")) or os.cpu_count() or 1
-        self._fetch = fetch
         self._run: Callable[[], Any] = int
         self._rests = threading.Event()
         self._progress = (0, time.monotonic())
+        self._messenger: Messenger | None = None
+        if name:
+            keys, address = open_keys(os.environ["DOWNSET_KEYS"]), os.environ["DOWNSET_ADDRESS"]
+            self._messenger = Messenger(name, keys, address)
+
+    def here(self) -> Peer:
+        """Where it takes messages."""
+        return self._messages().here
+
+    def meet(self, peers: dict[str, Peer]) -> None:
+        """Know where the others are, and the driver by an empty name."""
+        self._messages().meet(peers)
+
+    def send(self, peer: str, nbytes: int, count: int = 1) -> list[float]:
+        """Send so many messages one after another; the seconds until each had arrived."""
+        return self._messages().send(peer, nbytes, count)
+
+    def _messages(self) -> Messenger:
+        assert self._messenger is not None
+        return self._messenger
 
     def runtime_bytes(self) -> int:
         """The memory of all processes of this node's session, with shared memory counted once, before any model is
@@ -225,16 +248,6 @@ class ProbedDevice:
         feeds = {described.name: _values(described) for described in session.get_inputs()}
         session.run(None, feeds)
         return lambda: session.run(None, feeds)
-
-    def give(self, nbytes: int) -> Any:
-        """An object of `nbytes` bytes in the form of a transfer's rows."""
-        return np.zeros(nbytes, np.uint8)
-
-    def take(self, references: list[Any]) -> None:
-        """Fetch an object. `references`: a list of one reference."""
-        arrived = self._fetch(references[0])
-        if int(arrived[-1]):
-            raise ValueError("an object arrived damaged")
 
     def ready(self) -> dict[str, Any]:
         """A sign of life, with figures of the device."""

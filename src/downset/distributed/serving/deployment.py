@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from downset.distributed.serving.device_program import Computation, DeviceProgram, TensorForm
+from downset.distributed.serving.device_program import Computation, DeviceProgram, DeviceStep, TensorForm
 from downset.errors import UnsupportedError
 from downset.formats.shards.cut import Cutter, FrameTile
 from downset.formats.shards.model import opsets_of, shard_model
@@ -22,10 +22,17 @@ from downset.graph.core import Graph
 from downset.graph.halos import spatial_axis
 from downset.process.whole_files import write_whole
 from downset.results.pipelines import Pipeline, Rows
+from downset.results.task_times import resources_of
 
-__all__ = ["LEAST_SPARE_FRAMES", "Deployment", "Shards", "spare_frames_of", "store_bytes", "with_spare_frames"]
-
-_STORE_SLACK_BYTES = 32 << 20
+__all__ = [
+    "LEAST_SPARE_FRAMES",
+    "Deployment",
+    "Shards",
+    "room_for_frames",
+    "spare_frames_of",
+    "steps_of",
+    "with_spare_frames",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,66 @@ def _program(
     used |= {rows.tensor for moved in (*sends.values(), *receives.values(), enters, results) for rows in moved}
     name = plan.cluster.devices[device].name
     forms = {tensor: _form(graph, tensor, axis) for tensor in sorted(used)}
-    return DeviceProgram(name, forms, computations, sends, receives, enters, results)
+    steps, slots = steps_of(plan, device)
+    starts = bool(enters) or any(not plan.tasks[number].after for number in (*computations, *sends))
+    return DeviceProgram(name, forms, computations, sends, receives, enters, results, steps, slots, starts)
+
+
+def steps_of(plan: Pipeline, device: int) -> tuple[dict[int, DeviceStep], dict[int, int]]:
+    """The steps of a device, by task, and the slots of its buffers. Raises UnsupportedError for plans by the
+    paper's equations, which have no transfers between stages."""
+    if plan.schedule is None:
+        raise UnsupportedError(
+            "a plan of comm=paper lists no transfers between stages and no orders; plan with comm=resources to run it"
+        )
+    written: dict[int, list[int]] = {}
+    used: dict[int, list[int]] = {}
+    credits_: dict[int, int] = {}
+    slots = {}
+    for number, buffer in enumerate(plan.schedule.buffers):
+        if buffer.device == device:
+            slots[number] = buffer.slots
+            for writer in dict.fromkeys(buffer.writers):
+                written.setdefault(writer, []).append(number)
+            for user in buffer.users:
+                used.setdefault(user, []).append(number)
+        for writer in buffer.writers:
+            transfer = plan.tasks[writer].transfer
+            if transfer is not None and transfer.target == buffer.device:
+                credits_[writer] = min(buffer.slots, credits_.get(writer, buffer.slots))
+    places = _places(plan)
+    steps = {}
+    for number, task in enumerate(plan.tasks):
+        transfer = task.transfer
+        ends = (task.device,) if transfer is None else (transfer.source, transfer.target)
+        if device not in ends:
+            continue
+        sends = transfer is not None and transfer.source == device
+        peer = "" if transfer is None else plan.cluster.devices[ends[sends]].name
+        after = tuple(dict.fromkeys(task.after)) if transfer is None or sends else ()
+        steps[number] = DeviceStep(
+            after,
+            places[number],
+            tuple(written.get(number, ())),
+            tuple(used.get(number, ())),
+            peer,
+            credits_.get(number) if sends else None,
+        )
+    return steps, slots
+
+
+def _places(plan: Pipeline) -> list[tuple[int, int]]:
+    """(rounds behind, position) of each task in the cyclic order of the first resource that it occupies."""
+    assert plan.schedule is not None
+    placed = {
+        order.resource: {turn.task: (turn.behind, k) for k, turn in enumerate(order.turns)}
+        for order in plan.schedule.orders
+    }
+    places = []
+    for number, task in enumerate(plan.tasks):
+        first = next((placed[one] for one in resources_of(plan.cluster, task) if one in placed), {})
+        places.append(first.get(number, (0, number)))
+    return places
 
 
 def _form(graph: Graph, tensor: int, axis: int) -> TensorForm:
@@ -149,19 +215,6 @@ def _form(graph: Graph, tensor: int, axis: int) -> TensorForm:
 def _whole(graph: Graph, tensor: int, axis: int) -> Rows:
     along = spatial_axis(graph, tensor, axis)
     return Rows(tensor, 0, 1 if along is None else graph.tensors[tensor].shape[along])
-
-
-def store_bytes(graph: Graph, plan: Pipeline, *, spare_frames: int | None = None) -> list[int]:
-    """The most bytes that each device's object store holds: frames that enter and leave, and rows on their way."""
-    window = plan.schedule.window if plan.schedule is not None else 1
-    totals = [0] * len(plan.cluster.devices)
-    for task in plan.tasks:
-        if task.transfer is not None:
-            for end in (task.transfer.source, task.transfer.target):
-                totals[end] += task.transfer.nbytes
-    totals[plan.entry] += sum(graph.tensors[tensor].nbytes for tensor in graph.inputs)
-    totals[plan.exit] += sum(graph.tensors[tensor].nbytes for tensor in graph.outputs)
-    return [total * (window + spare_frames_of(plan, spare_frames) + 2) + _STORE_SLACK_BYTES for total in totals]
 
 
 LEAST_SPARE_FRAMES = 3
@@ -178,15 +231,19 @@ def spare_frames_of(plan: Pipeline, chosen: int | None = None) -> int:
 def with_spare_frames(plan: Pipeline, chosen: int | None = None) -> Pipeline:
     """The plan with `spare_frames_of` more frames inside, and as many more slots in every buffer, as far as every
     device has memory for them in addition to what the plan holds there. A plan without orders is returned as it is."""
-    schedule = plan.schedule
-    if schedule is None:
-        return plan
-    most = spare_frames_of(plan, chosen)
-    spare = min(_room(plan, device, most) for device in range(len(plan.cluster.devices)))
-    if spare < 1:
+    schedule, spare = plan.schedule, room_for_frames(plan, chosen)
+    if schedule is None or not spare:
         return plan
     buffers = tuple(replace(buffer, slots=buffer.slots + spare) for buffer in schedule.buffers)
     return replace(plan, schedule=replace(schedule, window=schedule.window + spare, buffers=buffers))
+
+
+def room_for_frames(plan: Pipeline, chosen: int | None = None) -> int:
+    """How many of `spare_frames_of` all devices have memory for; 0 for a plan without orders."""
+    if plan.schedule is None:
+        return 0
+    most = spare_frames_of(plan, chosen)
+    return min(_room(plan, device, most) for device in range(len(plan.cluster.devices)))
 
 
 def _room(plan: Pipeline, device: int, most: int) -> int:

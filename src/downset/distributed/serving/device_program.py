@@ -6,6 +6,7 @@ plan, the cluster or the model. Shards are named by the hash of their content.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from downset.errors import InvalidPlan
 from downset.results.pipelines import Rows
 
-__all__ = ["Computation", "DeviceProgram", "RowStore", "TensorForm"]
+__all__ = ["Computation", "DeviceProgram", "DeviceStep", "RowStore", "TensorForm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,27 @@ class Computation:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """One of a device's tasks, as the device knows it. `after`: its own tasks that give it what this one reads.
+    `order`: (rounds behind, position) in the plan's cyclic order: tasks come by (frame + rounds behind, position).
+    `written`: the device's buffers that it fills; `used`: those that it fills or reads. `peer`: the device to which it
+    sends, or from which it receives. `credit`: of a task that sends, the slots of the buffer at the peer; None: as many
+    as there are frames inside."""
+
+    after: tuple[int, ...] = ()
+    order: tuple[int, int] = (0, 0)
+    written: tuple[int, ...] = ()
+    used: tuple[int, ...] = ()
+    peer: str = ""
+    credit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceProgram:
     """The tasks of one device by their numbers in the plan. `enters`: rows of the network's inputs that frames bring;
-    `results`: the network's outputs that stay here; both are empty on most devices. `forms`: by tensor."""
+    `results`: the network's outputs that stay here; both are empty on most devices. `forms`: by tensor. `steps`: by
+    task. `slots`: by buffer of this device. `starts`: whether the driver tells the device of each frame, because it is
+    the entry or has tasks that wait for nothing."""
 
     device: str
     forms: Mapping[int, TensorForm]
@@ -52,6 +71,9 @@ class DeviceProgram:
     receives: Mapping[int, tuple[Rows, ...]] = field(default_factory=dict)
     enters: tuple[Rows, ...] = ()
     results: tuple[Rows, ...] = ()
+    steps: Mapping[int, DeviceStep] = field(default_factory=dict)
+    slots: Mapping[int, int] = field(default_factory=dict)
+    starts: bool = False
 
     def shards(self) -> tuple[str, ...]:
         """The shards that the device needs, each once."""
@@ -59,8 +81,13 @@ class DeviceProgram:
 
     def tasks(self) -> int:
         """The number of the device's tasks for a frame, with its entry and its result."""
-        ends = bool(self.enters) + bool(self.results)
+        ends = self.starts + bool(self.results)
         return len(self.computations) + len(self.sends) + len(self.receives) + ends
+
+    def nbytes(self, rows: Rows) -> int:
+        """The bytes of rows of a tensor."""
+        form = self.forms[rows.tensor]
+        return math.prod(_shape(form, rows)) * np.dtype(form.dtype).itemsize
 
     def readers(self) -> dict[int, int]:
         """By tensor, how many of the device's tasks for a frame read it."""
@@ -104,6 +131,11 @@ class RowStore:
             )
         if self._left.get(rows.tensor, 0) > 0:
             self._arrays.setdefault(rows.tensor, []).append((rows, array))
+
+    def room(self, rows: Rows) -> Array:
+        """A new array for rows of a tensor, of their shape and type."""
+        form = self._forms[rows.tensor]
+        return np.empty(_shape(form, rows), form.dtype)
 
     def rows(self, wanted: Rows) -> Array:
         """These rows as a contiguous array. Raises InvalidPlan if some are not held."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import secrets
 import threading
 import time
 from collections import Counter, deque
@@ -16,15 +17,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
 import numpy.typing as npt
 
 from downset.distributed.serving.carrier import Carrier
-from downset.distributed.serving.deployment import Deployment, Shards
+from downset.distributed.serving.deployment import Deployment, Shards, room_for_frames
+from downset.distributed.serving.device_run import RunSetup
 from downset.distributed.serving.fleet import Calls, Events, Fleet, Membership
 from downset.distributed.serving.health import LOOK_S, PING_S, Health, Standstill, Wait, function_of
 from downset.distributed.serving.planning import Advice, Advisor, Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Outlet, PipelineRun, ServingSettings, SubmittedFrame
+from downset.distributed.wire.connection import Connection
+from downset.distributed.wire.endpoint import Endpoint, Peer
+from downset.distributed.wire.messages import Hello
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.results.pipelines import Pipeline
 from downset.results.serving import ServeEvent
@@ -35,6 +41,8 @@ Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
 _MOST_RESENT = 3
 """How often a device is sent again what its disk did not keep, for one plan."""
+_MOST_RESTARTS = 3
+"""How often a run begins again because connections break, without a result in between."""
 _BUSY_S = 2.0
 """An event that takes the driver longer than this is listed among the things that the pipeline waits for."""
 
@@ -46,6 +54,7 @@ class _PlanChange:
 
     number: int
     deployment: Deployment
+    setup: RunSetup
     waits: set[str]
     event: ServeEvent | None
     begun_s: float
@@ -72,7 +81,10 @@ class Driver:
         self.record = ServeRecord(plan, self._begun_s)
         self._events: Events = queue.SimpleQueue()
         self._health = Health()
-        self._pace = self._health.pace
+        self.pace = self._health.pace
+        self._session = secrets.token_hex(16)
+        self._endpoint = Endpoint(fleet.keys, fleet.address, self._accepted)
+        self._peers: dict[str, Peer] = {"": self._endpoint.here}
         self._calls = Calls(fleet, self._events, self._health, lost=self._lose, failed=self._fail)
         self._carrier = Carrier(self._calls, shards)
         names = [device.name for device in plan.cluster.devices]
@@ -86,6 +98,7 @@ class Driver:
         self._waiting: deque[SubmittedFrame] = deque()
         self._outputs: dict[int, list[Array]] = {}
         self._submitted = self._delivered = self._runs = 0
+        self._restarted = (-1, 0)  # frames delivered when a connection broke last, and how often it did since
         self._is_ready = self._ended = False
         self._event_s: float | None = None  # when the driver began with the present event
         self._thread = threading.Thread(target=self._loop, name="downset-serves", daemon=True)
@@ -136,6 +149,28 @@ class Driver:
             self._outlet.fail(error)
         self._ended = True
         self._advisor.stop()
+        if self._run is not None:
+            self._run.end()
+        self._endpoint.close()
+
+    def _accepted(self, connection: Connection, hello: Hello) -> None:
+        """Read from a device of the run; one of another run, or under another name than that of its certificate, is
+        refused. On the connection's thread."""
+        run = self._run
+        if run is None or hello.run != run.number or hello.session != self._session or not hello.sender:
+            return
+        peer = run.setup.peers.get(hello.sender)
+        if peer is not None and peer.certificate == connection.certificate:
+            run.read(connection, hello.sender)
+
+    def settle(self, limit_s: float = 1.0) -> None:
+        """Wait until devices have reported what they did for results that are out, no longer than this. May be called
+        on any thread but the driver's."""
+        until = time.monotonic() + limit_s
+        while (run := self._run) is not None and self._delivered == self._submitted and run.unreported:
+            if self._ended or time.monotonic() > until:
+                return
+            time.sleep(0.002)
 
     def _watch(self) -> None:
         """Look which nodes are in the cluster, on a separate thread, because Ray may take long to answer."""
@@ -161,11 +196,16 @@ class Driver:
 
     def _pong(self, device: str, value: Mapping[str, Any]) -> None:
         self.record.memory(device, int(value["most_rss_bytes"]))
+        if self._run is not None and self._move is None and value["run"] == self._run.number:
+            self._run.told(device, value["steps"], time.monotonic())
 
     def _tick(self, now: float) -> None:
         self._fleet.check()
-        for device, reason in self._health.lost(now) + ([] if self._run is None else self._run.overdue(now)):
+        run = self._run if self._move is None else None
+        for device, reason in self._health.lost(now) + ([] if run is None else run.overdue(now)):
             self._lose(device, reason)
+        if run is not None and run is self._run and self._move is None and run.stands_still(now):
+            self._again("", "nothing was heard of any frame")
         absent = set() if self._move is None else self._move.waits - self._members.alive
         if absent:
             self._recover(min(absent), now)
@@ -196,6 +236,7 @@ class Driver:
 
     def _joined(self, device: str, description: Mapping[str, Any]) -> None:
         self._carrier.has(device, description["shards"])
+        self._peers[device] = msgspec.convert(description["endpoint"], Peer)
         if self._runs:
             self._note("back", device, "used from the next plan on")
             self._consider()
@@ -211,7 +252,7 @@ class Driver:
         begun_s = time.monotonic()
         if not self._members.lose(device, begun_s):
             return
-        self._pace.forget(device)
+        self.pace.forget(device)
         self._note("lost", device, reason)
         if not self._runs:
             raise UnsupportedError(f"device {device!r} was lost before the first frame: {reason}")
@@ -245,7 +286,7 @@ class Driver:
         return self._run.deployment
 
     def _factors(self) -> dict[str, float]:
-        return {name: factor for name, factor in self._pace.factor.items() if name in self._members.alive}
+        return {name: factor for name, factor in self.pace.factor.items() if name in self._members.alive}
 
     def _note(self, kind: Literal["lost", "back", "slow", "recovered"], device: str, detail: str) -> None:
         _log.warning("device %s %s: %s", device, kind, detail)
@@ -283,16 +324,21 @@ class Driver:
             self._move.over = True
         replayed = 0
         if self._run is not None:
-            self._run.over = True
+            self._run.end()
             again = [] if self._move is not None else self._run.frames()
             replayed = len(again)
             self._waiting.extendleft(reversed(again))
-        self._health.idle()
         self._better = None
         self._ready_for.clear()
         self._runs += 1
         event = None if event is None else replace(event, replayed=replayed)
-        move = self._move = _PlanChange(self._runs, deployment, set(deployment.programs), event, time.monotonic())
+        plan = deployment.plan
+        spare = room_for_frames(plan, self._settings.spare_frames)
+        window = 1 if plan.schedule is None else plan.schedule.window
+        peers = {name: self._peers[name] for name in ("", *deployment.programs)}
+        setup = RunSetup(self._session, spare, window + spare, peers)
+        waits = set(deployment.programs)
+        move = self._move = _PlanChange(self._runs, deployment, setup, waits, event, time.monotonic())
         for device in deployment.programs:
             self._equip(move, device)
 
@@ -304,6 +350,7 @@ class Driver:
                 "begin",
                 move.number,
                 move.deployment.programs[device],
+                msgspec.json.encode(move.setup),
                 wanted=lambda: not move.over,
                 then=lambda missing: self._opened(move, device, missing),
             )
@@ -328,14 +375,7 @@ class Driver:
         if move.waits:
             return
         now = time.monotonic()
-        self._run = PipelineRun(
-            move.number,
-            move.deployment,
-            self._calls,
-            self.record,
-            self._finished,
-            spare_frames=self._settings.spare_frames,
-        )
+        self._run = PipelineRun(move.number, move.deployment, move.setup, self._endpoint, self, self._events.put)
         self._move = None
         if not self._is_ready:
             self._is_ready = True
@@ -372,24 +412,49 @@ class Driver:
                 self._run.enter(self._waiting.popleft())
         elif not self._run.frames():
             self._move_to(better, ServeEvent(0.0, "replanned", "", "a faster plan for the devices as they are"))
-            return
-        self._run.go_on()
 
-    def _finished(self, frame: SubmittedFrame, outputs: list[Array]) -> None:
+    def finished(self, frame: SubmittedFrame, outputs: list[Array]) -> None:
+        now = time.monotonic()
+        self.record.left(tuple(self._deployment().programs), now - frame.let_in_s, now)
         self._outputs[frame.index] = outputs
         while self._delivered in self._outputs:
             self._outlet.deliver(self._outputs.pop(self._delivered))
             self._delivered += 1
-        self._check_pace()
 
-    def _check_pace(self) -> None:
-        changed = self._pace.changed()
+    def broken(self, device: str, peer: str, reason: str) -> None:
+        """Begin the run again if both ends are alive. A device that is not is lost, and its frames begin again."""
+        other, run = peer or device, self._run
+        _log.info("device %s: its connection with %s broke: %s", device, peer or "the driver", reason)
+
+        def answered(_: Any) -> None:
+            if self._run is run and self._move is None:
+                self._again(other, f"its connection with {device if peer else 'the driver'} broke")
+
+        self._calls.call(other, "ping", then=answered)
+
+    def _again(self, device: str, reason: str) -> None:
+        """Begin the run again with the same plan. A device whose connections break again and again is lost."""
+        delivered, times = self._restarted
+        times = times + 1 if delivered == self._delivered else 1
+        self._restarted = (self._delivered, times)
+        if times > _MOST_RESTARTS:
+            self._lose(device or min(self._deployment().programs), reason)
+        else:
+            self._move_to(self._deployment(), ServeEvent(0.0, "replanned", device, f"{reason}; the plan stays"))
+
+    def failed(self, device: str, reason: str, lost: bool) -> None:
+        if not lost:
+            raise UnsupportedError(reason)
+        self._lose(device, reason)
+
+    def counted(self) -> None:
+        changed = self.pace.changed()
         if not changed:
             return
         for device, factor in changed.items():
-            slower = factor > self._pace.factor.get(device, 1.0)
+            slower = factor > self.pace.factor.get(device, 1.0)
             times = "as long" if factor == 1.0 else f"{factor:.2g} times as long"
             self._note("slow" if slower else "recovered", device, f"takes {times} as at first")
-        self._pace.accept(changed)
+        self.pace.accept(changed)
         if self._better is None:
             self._consider()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from downset.distributed.keys import DeviceKeys
 from downset.distributed.serving.device import versions
 from downset.distributed.serving.health import Health
 from downset.errors import UnsupportedError
@@ -24,8 +25,7 @@ Then = Callable[[Any, BaseException | None], None]
 
 
 class DeviceLost(Exception):
-    """A device is gone: its process has ended, or what it sent cannot be fetched any more (`device` is empty then). The
-    driver catches it and plans without the device."""
+    """A device is gone: its process has ended. The driver catches it and plans without the device."""
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(f"device {device!r}: {reason}")
@@ -33,7 +33,11 @@ class DeviceLost(Exception):
 
 
 class Fleet(Protocol):
-    """Devices by name. If a device is to blame, the exception passed to `then` is a DeviceLost."""
+    """Devices by name. If a device is to blame, the exception passed to `then` is a DeviceLost. `keys`, `address`: of
+    the driver's own endpoint."""
+
+    keys: DeviceKeys
+    address: str
 
     def check(self) -> None:
         """Raise if the cluster cannot go on. Returns at once."""
@@ -49,12 +53,6 @@ class Fleet(Protocol):
 
     def call(self, device: str, method: str, *arguments: Any, then: Then) -> None:
         """Call a method of `ServingDevice`."""
-
-    def send(self, device: str, *arguments: Any) -> Any:
-        """Call `send`. Its answer stays on the device; returns a reference to it."""
-
-    def put(self, value: Any) -> Any:
-        """A reference to a value of the driver's process."""
 
 
 Events = queue.SimpleQueue[Callable[[], None]]
@@ -92,18 +90,6 @@ class Calls:
         self._life[device] = self._life.get(device, 0) + 1
         self._fleet.stop(device)
 
-    def reference(self, value: Any) -> Any:
-        return self._fleet.put(value)
-
-    def send(self, device: str, *arguments: Any) -> Any:
-        """A reference to the rows that the device will have sent; None if the device has been stopped."""
-        try:
-            return self._fleet.send(device, *arguments)
-        except DeviceLost as error:
-            life, reason = self._life.get(device, 0), error.reason
-            self._events.put(lambda: self._lost(device, reason) if life == self._life.get(device, 0) else None)
-            return None
-
     def call(
         self,
         device: str,
@@ -111,12 +97,10 @@ class Calls:
         *arguments: Any,
         then: Callable[[Any], None],
         wanted: Callable[[], bool] = _always,
-        sender: str = "",
         refused: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Call a method of a device. `then` is called with the answer if it is still `wanted`. `sender`: the device to
-        blame if what the called device fetches is gone. `refused` is called with the device's own errors, in place of
-        `failed`."""
+        """Call a method of a device. `then` is called with the answer if it is still `wanted`. `refused` is called with
+        the device's own errors, in place of `failed`."""
         life = self._life.get(device, 0)
 
         def answered(value: Any, error: BaseException | None) -> None:
@@ -128,8 +112,7 @@ class Calls:
             if life != self._life.get(device, 0):
                 return
             if isinstance(error, DeviceLost):
-                if error.device or wanted():
-                    self._lost(error.device or sender, error.reason)
+                self._lost(error.device, error.reason)
                 return
             self.health.heard(device)
             if error is not None:

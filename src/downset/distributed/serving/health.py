@@ -1,8 +1,8 @@
 """Decides which devices are lost and which have become slow, from times at which they were asked and answered.
 
-A device is lost if it has answered nothing for `SILENCE_S` since it was asked, or if one computation takes longer than
-max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times the expected seconds). The expected seconds are those of the plan or
-those that the shard took before on that device, whichever are more, because a plan may count too little.
+A device is lost if it has answered nothing for `SILENCE_S` since it was asked, or if by its own answer one computation
+takes longer than max(`LEAST_DEADLINE_S`, `DEADLINE_FACTOR` times the expected seconds). The expected seconds are those
+of the plan or those that the shard took before on that device, whichever are more, because a plan may count too little.
 A device is slow if `SLOW_FRAMES` frames in a row took `SLOW` times as long as planned for it, and fast again if as many
 frames took that much less.
 If no step of the pipeline has ended for a while, the log says what it waits for (`Standstill`).
@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 __all__ = [
@@ -53,8 +53,6 @@ _BASELINE_SAMPLES = 5
 @dataclass(slots=True)
 class _DeviceState:
     asked_s: float | None = None
-    queue: deque[tuple[object, float]] = field(default_factory=deque)
-    since_s: float = 0.0
 
 
 class Health:
@@ -82,25 +80,6 @@ class Health:
         if (state := self._states.get(device)) is not None:
             state.asked_s = None
 
-    def begun(self, device: str, work: object, expected_s: float, now: float) -> None:
-        """Note that a device has been given a computation. It does computations one after another."""
-        if (state := self._states.get(device)) is not None:
-            if not state.queue:
-                state.since_s = now
-            state.queue.append((work, max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)))
-
-    def done(self, device: str, now: float) -> None:
-        """Note that a device has ended the first of its open computations."""
-        if (state := self._states.get(device)) is not None and state.queue:
-            state.queue.popleft()
-            state.since_s = now
-            state.asked_s = None
-
-    def idle(self) -> None:
-        """Note that no device has an open computation any more."""
-        for state in self._states.values():
-            state.queue.clear()
-
     def lost(self, now: float) -> list[tuple[str, str]]:
         """(device, reason) of the devices that are lost."""
         faults = []
@@ -108,8 +87,6 @@ class Health:
             asked_s = state.asked_s
             if asked_s is not None and now - asked_s > SILENCE_S:
                 faults.append((device, f"silent for {now - asked_s:.1f} s"))
-            elif state.queue and now - state.since_s > state.queue[0][1]:
-                faults.append((device, f"busy with one computation for {now - state.since_s:.1f} s"))
         return faults
 
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from downset.distributed.keys import DeviceKeys
 from downset.distributed.serving import ray_node
 from downset.errors import UsageError
 from downset.extras import optional_library
@@ -36,6 +37,7 @@ __all__ = [
     "answers",
     "check_stores",
     "common_environment",
+    "device_environment",
     "device_resource",
     "free_port",
     "head_address",
@@ -136,6 +138,11 @@ def common_environment() -> dict[str, str]:
         "ORT_DISABLE_TELEMETRY": "1",
         "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # a worker whose head is gone waits for the next one
     }
+
+
+def device_environment(keys: DeviceKeys, address: str) -> dict[str, str]:
+    """The variables by which a device's process knows its keys and the address at which others reach it."""
+    return {"DOWNSET_KEYS": str(keys.folder), "DOWNSET_ADDRESS": address.strip("[]")}
 
 
 def working_folder() -> Path:

@@ -1,7 +1,7 @@
 """Devices as Ray actors, one on each node with a device's resource. Ray neither retries calls nor restarts actors.
 
-`cluster` starts Ray's head on this machine and joins it; nodes of the devices are here or elsewhere. `fetched` fetches
-Ray's objects so that a slow network carries each of them once.
+`cluster` starts Ray's head on this machine and joins it; nodes of the devices are here or elsewhere. Ray carries calls,
+plans and shards; frames and rows go over the connections of `downset.distributed.wire`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from downset.distributed.keys import open_keys, ray_environment, token_environment, write_token
+from downset.distributed.keys import (
+    DeviceKeys,
+    issue_keys,
+    make_authority,
+    open_keys,
+    ray_environment,
+    token_environment,
+)
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
 from downset.distributed.serving.nodes import (
@@ -28,6 +35,7 @@ from downset.distributed.serving.nodes import (
     answers,
     check_stores,
     common_environment,
+    device_environment,
     device_resource,
     free_port,
     head_address,
@@ -42,20 +50,11 @@ from downset.messages import Setting
 from downset.process.supervisor import tell
 from downset.text import brief, printable
 
-__all__ = ["RayDevice", "RayFleet", "cluster", "fetched"]
+__all__ = ["RayDevice", "RayFleet", "cluster"]
 
-GROUPS = {"compute": 1, "send": 2, "receive": 4, "control": 2, "setup": 1}
-"""The threads of a device by task: computations run one after another, all other calls at the same time."""
-_GROUP_OF = {
-    "compute": "compute",
-    "send": "send",
-    "result": "send",
-    "enter": "receive",
-    "receive": "receive",
-    "keep": "setup",
-    "place": "setup",
-    "begin": "setup",
-}
+GROUPS = {"control": 2, "setup": 1}
+"""The threads of a device that answer calls: shards and plans come one after another, signs of life at any time."""
+_SETUP = ("keep", "place", "begin")
 _log = logging.getLogger("downset.serving")
 _CONNECTS_S = 60.0
 _RESOURCE = device_resource("")
@@ -90,16 +89,20 @@ def _last_line(error: BaseException) -> str:
 
 
 class RayDevice(ServingDevice):
-    """A device in Ray's worker process. It ends itself if its driver is silent."""
+    """A device in Ray's worker process. It ends itself if its driver is silent. Its node's environment says where its
+    keys are, and at which address it is reached."""
 
     def __init__(self, name: str, threads: int) -> None:
-        super().__init__(name, threads=threads, fetch=fetched, watched=True)
+        keys, address = open_keys(os.environ["DOWNSET_KEYS"]), os.environ["DOWNSET_ADDRESS"]
+        super().__init__(name, threads=threads, keys=keys, address=address, watched=True)
 
 
 class RayFleet:
     """The driver's connection to a cluster. A process can have one at a time, because Ray's connection is global."""
 
-    def __init__(self, head: str, address: str, environment: Mapping[str, str], *, threads: int = 0) -> None:
+    def __init__(
+        self, head: str, address: str, environment: Mapping[str, str], keys: DeviceKeys, *, threads: int = 0
+    ) -> None:
         self.local_nodes: tuple[NodeProcess, ...] = ()
         """The nodes of devices that were started on this machine."""
         self._environment = {**common_environment(), **environment}
@@ -108,7 +111,7 @@ class RayFleet:
             raise UsageError("Ray is in use in this process already; end that pipeline first")
         self._threads = threads
         self._actors: dict[str, Any] = {}
-        self._head, self._address = head, address
+        self._head, self.address, self.keys = head, address, keys
         self._node: NodeProcess | None = None
         self._own_node = ""
 
@@ -166,7 +169,7 @@ class RayFleet:
             self._read_settings()
             self._ray.init(
                 address=self._head,
-                _node_ip_address=self._address,
+                _node_ip_address=self.address,
                 namespace="downset",
                 log_to_driver=False,
                 configure_logging=False,
@@ -215,15 +218,6 @@ class RayFleet:
             raise UsageError(f"two workers are called {twice[0]!r}: give each a name of its own")
         return set(names)
 
-    def store_bytes(self) -> dict[str, int]:
-        """The bytes of each device's object store."""
-        return {
-            resource.removeprefix(_RESOURCE): int(node["Resources"].get("object_store_memory", 0))
-            for node in self.nodes()
-            for resource in node["Resources"]
-            if resource.startswith(_RESOURCE)
-        }
-
     def start(self, device: str) -> None:
         self.stop(device)
         actor = self._ray.remote(concurrency_groups=GROUPS)(RayDevice)
@@ -245,16 +239,12 @@ class RayFleet:
             return
         reference.future().add_done_callback(lambda future: self._answer(device, future, then))
 
-    def send(self, device: str, *arguments: Any) -> Any:
-        return self._method(device, "send").remote(*arguments)
-
-    def put(self, value: Any) -> Any:
-        return self._ray.put(value)
-
     def _method(self, device: str, method: str) -> Any:
         if device not in self._actors:
             raise DeviceLost(device, "it has been stopped")
-        return getattr(self._actors[device], method).options(concurrency_group=_GROUP_OF.get(method, "control"))
+        return getattr(self._actors[device], method).options(
+            concurrency_group="setup" if method in _SETUP else "control"
+        )
 
     def _answer(self, device: str, future: Any, then: Then) -> None:
         error = future.exception()
@@ -264,8 +254,8 @@ class RayFleet:
             then(None, self._explained(device, error))
 
     def _explained(self, device: str, error: BaseException) -> BaseException:
-        """The exception that explains an error: our own errors as they are; an error of Ray as the loss of the device
-        to blame. That is the sender if what the method fetched is gone."""
+        """The exception that explains an error: our own errors as they are; an error of Ray as the loss of the
+        device."""
         exceptions = self._ray.exceptions
         cause = getattr(error, "cause", None)
         for failure in (cause, error):
@@ -276,8 +266,6 @@ class RayFleet:
         if isinstance(error, exceptions.RayTaskError):  # tested before its cause's type, of which it is an instance too
             if isinstance(cause, MemoryError):
                 return DeviceLost(device, "it is out of memory")
-            if isinstance(cause, exceptions.RayActorError | exceptions.ObjectLostError):
-                return DeviceLost("", "what it sent is gone")
             return UnsupportedError(f"device {device!r} failed: {_last_line(error) if cause is None else brief(cause)}")
         if isinstance(error, exceptions.ActorUnavailableError):
             return DeviceLost(device, "its connection broke")
@@ -298,7 +286,6 @@ def cluster(
     *,
     head: str | None = None,
     keys: str | os.PathLike[str] | None = None,
-    store_bytes: int = LEAST_STORE_BYTES,
     threads: int = 0,
 ) -> Iterator[RayFleet]:
     """Start Ray's head and join it. Everything that was started ends with the context, or with this process.
@@ -307,8 +294,8 @@ def cluster(
     issue` made for this machine. Without `head` each of `devices` is a node on this machine, on loopback, with a token
     made for it and one thread. `threads`: of ONNX Runtime on each device; 0: as many as it has cores.
 
-    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores of
-    `store_bytes`, this process is in a cluster already, or a head has no keys or those of another address; LoadError
+    Raises UsageError if the port is in use or one of Ray's own, there is no memory for object stores,
+    this process is in a cluster already, or a head has no keys or those of another address; LoadError
     for keys that `open_keys` refuses."""
     local = head is None
     if not local and keys is None:
@@ -322,27 +309,32 @@ def cluster(
             Setting("head"),
             " more can join",
         )
-    check_stores(store_bytes * (1 + len(devices) if local else 1))
+    check_stores(LEAST_STORE_BYTES * (1 + len(devices) if local else 1))
     address, port = (LOCAL_ADDRESS, 0) if head is None else head_address(head)
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        environment = _environment(folder, keys, address)
+        if keys is None:
+            own_keys, keys_of = _local_keys(folder, devices)
+            environment: Mapping[str, str] = token_environment(own_keys.token)
+        else:
+            own_keys, keys_of = open_keys(keys), []
+            own_keys.check_host(address)
+            environment = ray_environment(own_keys)
         port = free_port(address, port)
-        fleet = RayFleet(f"{address}:{port}", address, environment, threads=threads)
-        node = start_node(
-            NodeOptions(
-                address, folder, port=port, object_store_bytes=store_bytes, environment=environment, remove_folder=True
-            )
-        )
+        fleet = RayFleet(f"{address}:{port}", address, environment, own_keys, threads=threads)
+        node = start_node(NodeOptions(address, folder, port=port, environment=environment, remove_folder=True))
         stack.callback(node.stop)
         nodes: list[NodeProcess] = []
         for number, name in enumerate(devices if local else ()):
             own = folder / f"d{number}"
-            there = {**environment, "DOWNSET_SHARDS": str(own / "shards"), "DOWNSET_THREADS": str(threads or 1)}
-            joins = NodeOptions(
-                address, own, head=f"{address}:{port}", device=name, object_store_bytes=store_bytes, environment=there
-            )
+            there = {
+                **environment,
+                **device_environment(keys_of[number], address),
+                "DOWNSET_SHARDS": str(own / "shards"),
+                "DOWNSET_THREADS": str(threads or 1),
+            }
+            joins = NodeOptions(address, own, head=f"{address}:{port}", device=name, environment=there)
             nodes.append(start_node(joins))
             stack.callback(nodes[-1].stop)
         stack.callback(fleet.close)
@@ -350,27 +342,9 @@ def cluster(
         yield fleet
 
 
-def _environment(folder: Path, keys: str | os.PathLike[str] | None, address: str) -> Mapping[str, str]:
-    if keys is not None:
-        opened = open_keys(keys)
-        opened.check_host(address)
-        return ray_environment(opened)
-    write_token(folder / "token")
-    return token_environment(folder / "token")
-
-
-_LOOKS_S = 0.5
-"""The seconds after which a device that waits for an object checks whether the object is still wanted."""
-
-
-def fetched(reference: Any, wanted: Callable[[], bool] = lambda: True) -> Any:
-    """The object of a reference; None once it is not wanted any more.
-
-    `get` is called only for objects that have arrived. If a `get` runs out of time, Ray drops the received part of the
-    object, and the next `get` has all of it sent again. A `wait` continues the transfer where the last one stopped."""
-    ray = optional_library("ray", what="running pipelines on devices", extra="cluster")
-    while wanted():
-        arrived, _ = ray.wait([reference], timeout=_LOOKS_S)
-        if arrived:
-            return ray.get(reference)
-    return None
+def _local_keys(folder: Path, devices: Sequence[str]) -> tuple[DeviceKeys, list[DeviceKeys]]:
+    """Keys of the driver and of each device, for this run alone."""
+    authority = make_authority(folder / "keys", days=30)
+    names = ["driver", *(f"device-{number}" for number in range(len(devices)))]
+    driver, *own = (open_keys(issue_keys(authority, name, hosts=[LOCAL_ADDRESS], days=30)) for name in names)
+    return driver, own

@@ -1,31 +1,47 @@
-"""A run: takes frames through the devices of one deployment, until it ends or another run replaces it."""
+"""A run, as its driver sees it: frames go in, results come out, and devices report what they did.
+
+What begins next is decided on the devices (`schedule`). The driver lets in as many frames as the plan's frame window.
+"""
 
 from __future__ import annotations
 
 import logging
+import queue
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 import numpy.typing as npt
 
-from downset.distributed.serving.deployment import Deployment, with_spare_frames
-from downset.distributed.serving.dispatch import Dispatch, Instance, joined, work_of
-from downset.distributed.serving.fleet import Calls
-from downset.distributed.serving.health import Wait
+from downset.distributed.serving.deployment import Deployment
+from downset.distributed.serving.device_program import DeviceProgram, RowStore
+from downset.distributed.serving.device_run import RunSetup, StepUnderWay
+from downset.distributed.serving.health import DEADLINE_FACTOR, LEAST_DEADLINE_S, Pace, Wait
 from downset.distributed.serving.record import ServeRecord
+from downset.distributed.wire.connection import Connection
+from downset.distributed.wire.endpoint import Endpoint, Outgoing, Sender
+from downset.distributed.wire.messages import (
+    ENTER,
+    RESULT,
+    VERSION,
+    BrokenConnection,
+    DeviceReport,
+    Done,
+    Failed,
+    Hello,
+    MalformedMessage,
+    RowsOf,
+)
 from downset.results.pipelines import Task
+from downset.results.task_times import plan_seconds
 
-__all__ = ["Outlet", "PipelineRun", "ServingSettings", "SubmittedFrame"]
+__all__ = ["Outlet", "PipelineRun", "RunEvents", "ServingSettings", "SubmittedFrame"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
-_ENTERING = 2
-"""The most frames that are on their way to the entry, or wait there to be let in."""
-_RETURNING = 4
-"""The most results on their way back while another frame is let in."""
 _TRANSFER_FACTOR = 20.0
 _LEAST_TRANSFER_DEADLINE_S = 30.0
 """Deadlines, in seconds, of transfers, of frames on their way in and of results on their way out. They are long because
@@ -65,210 +81,286 @@ class ServingSettings:
     spare_frames: int | None = None
 
 
+class RunEvents(Protocol):
+    """Takes what a run tells the driver, on the driver's thread, and notes what devices did."""
+
+    record: ServeRecord
+    pace: Pace
+
+    def finished(self, frame: SubmittedFrame, outputs: list[Array]) -> None:
+        """A frame is out."""
+
+    def counted(self) -> None:
+        """All tasks of a frame have been reported."""
+
+    def broken(self, device: str, peer: str, reason: str) -> None:
+        """A connection of a device with a peer, or with the driver (an empty name), ended."""
+
+    def failed(self, device: str, reason: str, lost: bool) -> None:
+        """A device cannot do a task."""
+
+
+@dataclass(slots=True)
+class _FrameReport:
+    """The reports of a frame: (seconds, end) by task and device, and how many reports are still to come."""
+
+    index: int
+    left: int
+    done: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
+
+
 class PipelineRun:
-    """One run. `finished` is called with a frame and its outputs. Frame numbers of a run begin at 0."""
+    """One run. Frame numbers of a run begin at 0. `put` gives functions to the driver's thread."""
 
     def __init__(
         self,
         number: int,
         deployment: Deployment,
-        calls: Calls,
-        record: ServeRecord,
-        finished: Callable[[SubmittedFrame, list[Array]], None],
-        *,
-        spare_frames: int | None = None,
+        setup: RunSetup,
+        endpoint: Endpoint,
+        events: RunEvents,
+        put: Callable[[Callable[[], None]], None],
     ) -> None:
-        self.number, self.deployment, self.over = number, deployment, False
-        self._calls, self._record = calls, record
-        self._health, self._pace = calls.health, calls.health.pace
-        self._finished = finished
-        self._plan = deployment.plan
-        self._work = joined(work_of(with_spare_frames(self._plan, spare_frames)))
-        self._dispatch = Dispatch(self._work)
-        self._names = [device.name for device in self._plan.cluster.devices]
-        self._entering: deque[int] = deque()
-        self._here: set[int] = set()
+        self.number, self.deployment, self.setup, self.over = number, deployment, setup, False
+        self._endpoint, self._events, self._put = endpoint, events, put
+        plan = self._plan = deployment.plan
+        self._planned_s = plan_seconds(plan)
+        self._names = [device.name for device in plan.cluster.devices]
+        self._programs = {
+            name: msgspec.json.decode(program, type=DeviceProgram) for name, program in deployment.programs.items()
+        }
+        self._starters: dict[str, queue.SimpleQueue[Outgoing | None]] = {
+            name: queue.SimpleQueue() for name, program in self._programs.items() if program.starts
+        }
+        self._reports_of_a_frame = len(plan.tasks) + len(self._starters)
         self._frames: dict[int, SubmittedFrame] = {}
-        self._count = self._returning = 0
-        self._waits: dict[Instance | tuple[str, int], Wait] = {}
+        self._reports: dict[int, _FrameReport] = {}
+        self._count = 0
+        self._waits: dict[tuple[str, int, int], Wait] = {}
+        self._progress_s = time.monotonic()
+        self._readers: dict[str, Connection] = {}
+        self._senders = [self._sender(name) for name in self._starters]
+
+    def _sender(self, name: str) -> Sender:
+        hello = Hello(VERSION, self.setup.session, self.number, "")
+        return Sender(
+            name,
+            lambda: self._endpoint.dial(self.setup.peers[name], hello),
+            self._starters[name].get,
+            lambda reason: self._tell(partial(self._events.broken, name, "", reason)),
+        )
+
+    def end(self) -> None:
+        """End the run: what devices send for it does not count any more."""
+        self.over = True
+        for frames in self._starters.values():
+            frames.put(None)
+        for sender in self._senders:
+            sender.end()
+        for connection in self._readers.copy().values():
+            connection.end()
 
     def frames(self) -> list[SubmittedFrame]:
         """The frames without a result, in their order."""
         return [self._frames[number] for number in sorted(self._frames)]
 
+    @property
+    def unreported(self) -> int:
+        """The number of frames of which not all tasks have been reported."""
+        return len(self._reports)
+
     def room(self) -> bool:
-        """Whether another frame can be sent to the entry."""
-        return len(self._entering) < _ENTERING
+        """Whether another frame can be let in."""
+        return len(self._frames) < self.setup.window
 
     def enter(self, frame: SubmittedFrame) -> None:
-        number = self._count
+        """Let in the next frame."""
+        number, now = self._count, time.monotonic()
         self._count += 1
         self._frames[number] = frame
-        self._entering.append(number)
-        references, entry = [self._calls.reference(list(frame.inputs))], self._names[self._plan.entry]
-        nbytes = sum(array.nbytes for array in frame.inputs)
+        self._reports[number] = _FrameReport(frame.index, self._reports_of_a_frame)
+        frame.let_in_s = now
+        entry, nbytes = self._names[self._plan.entry], sum(array.nbytes for array in frame.inputs)
         what = f"frame {frame.index}: {nbytes} bytes from the driver to device {entry}"
-        self._waits["frame", number] = self._waited(what, entry, "a frame on its way to it", self._driver_s(nbytes))
-        self._calls.call(
-            entry,
-            "enter",
-            self.number,
-            number,
-            references,
-            wanted=self._wanted,
-            then=lambda value: self._entered(number, float(value["seconds"])),
-        )
+        self._waits["", number, ENTER] = self._waited(what, entry, "a frame on its way to it", self._driver_s(nbytes))
+        for name, frames in self._starters.items():
+            arrays = frame.inputs if name == entry else ()
+            frames.put(Outgoing(RowsOf(self.number, number, ENTER), arrays))
 
-    def _wanted(self) -> bool:
-        return not self.over
+    # On the thread of each connection.
 
-    def _entered(self, number: int, seconds: float) -> None:
-        del self._waits["frame", number]
-        self._record.moved("", self._names[self._plan.entry], seconds, time.monotonic())  # the plan does not count it
-        self._here.add(number)
+    def read(self, connection: Connection, device: str) -> None:
+        """Read what a device sends, until it or the run ends."""
+        if self.over or device in self._readers or device not in self._programs:
+            return
+        self._readers[device] = connection
+        reason = ""
+        try:
+            while not self.over:
+                self._read_one(connection, device)
+        except MalformedMessage as error:
+            reason = f"it sent what it must not: {error}"
+        except (OSError, EOFError) as error:
+            reason = str(error) or type(error).__name__
+        self._tell(partial(self._events.broken, device, "", reason))
 
-    def go_on(self) -> None:
-        """Let in all frames and give out all tasks that can begin now."""
-        while (
-            self._entering
-            and self._entering[0] in self._here
-            and self._dispatch.has_room
-            and self._returning < _RETURNING
-        ):
-            number = self._entering.popleft()
-            self._here.discard(number)
-            admitted = self._dispatch.admit()
-            assert admitted == number
-            self._frames[number].let_in_s = time.monotonic()
-        for instance in self._dispatch.begin():
-            steps = self._work.steps[instance.task]
-            task = self._plan.tasks[steps[0]]
+    def _read_one(self, connection: Connection, device: str) -> None:
+        header, nbytes = connection.receive_header()
+        if getattr(header, "run", None) != self.number:
+            raise MalformedMessage("a message of another run")
+        if isinstance(header, RowsOf):
+            self._tell(partial(self._returned, header.frame, self._result(connection, device, header, nbytes)))
+        elif nbytes:
+            raise MalformedMessage(f"a {type(header).__name__} of {nbytes} bytes")
+        elif isinstance(header, DeviceReport):
+            self._tell(partial(self._reported, device, header.done, time.monotonic()))
+        elif isinstance(header, BrokenConnection):
+            self._tell(partial(self._events.broken, device, header.peer, header.reason))
+        elif isinstance(header, Failed):
+            self._tell(partial(self._events.failed, device, header.reason, header.lost))
+        else:
+            raise MalformedMessage(f"a {type(header).__name__}")
+
+    def _result(self, connection: Connection, device: str, header: RowsOf, nbytes: int) -> list[Array]:
+        program = self._programs[device]
+        expected = sum(map(program.nbytes, program.results))
+        if header.task != RESULT or not program.results or nbytes != expected or not 0 <= header.frame < self._count:
+            raise MalformedMessage(f"{nbytes} bytes of task {header.task} of frame {header.frame}")
+        store = RowStore(program.forms, {})
+        arrays = [store.room(rows) for rows in program.results]
+        connection.receive_into(arrays)
+        return arrays
+
+    def _tell(self, event: Callable[[], None]) -> None:
+        self._put(lambda: None if self.over else event())
+
+    # On the driver's thread.
+
+    def _returned(self, number: int, outputs: list[Array]) -> None:
+        frame = self._frames.pop(number, None)
+        if frame is None:  # it came before
+            return
+        self._progress_s = time.monotonic()
+        self._forget(number, RESULT)
+        self._events.finished(frame, outputs)
+
+    def _reported(self, device: str, done: Sequence[Done], now: float) -> None:
+        self._progress_s = now
+        program = self._programs[device]
+        for one in done:
+            frame = self._reports.get(one.frame)
+            own = one.task in program.computations or one.task in program.receives or one.task == ENTER
+            if frame is None or not own or (one.task, device) in frame.done:
+                continue
+            frame.done[one.task, device] = one.seconds, now - one.ago_s
+            frame.left -= 1
+            self._forget(one.frame, one.task)
+            if not frame.left:
+                del self._reports[one.frame]
+                self._count_in(frame)
+                self._events.counted()
+
+    def _forget(self, number: int, task: int) -> None:
+        for key in [key for key in self._waits if key[1:] == (number, task)]:
+            del self._waits[key]
+
+    def _count_in(self, frame: _FrameReport) -> None:
+        """Record the tasks of a frame. Clocks of devices are compared by the arrival of their reports, so that a task
+        may seem to begin before those that it waits for have ended: it counts from their end."""
+        record, pace, plan = self._events.record, self._events.pace, self._plan
+        ends: dict[int, float] = {}
+        for number, task in enumerate(plan.tasks):
+            device = self._names[task.device if task.transfer is None else task.transfer.target]
+            seconds, end = frame.done[number, device]
+            begin = max([end - seconds, *(ends[other] for other in task.after)])
+            ends[number] = end = max(begin, end)
             if task.transfer is None:
-                self._compute(instance, self._names[task.device], steps)
+                record.computed(device, frame.index, {number: end - begin}, end)
+                pace.took(device, self.deployment.computed.get(number, ""), frame.index, seconds)
+                _log.debug(
+                    "frame %d, stage %d, block %d, device %s: computed in %.4f s",
+                    frame.index,
+                    task.stage,
+                    task.block,
+                    device,
+                    seconds,
+                )
             else:
-                self._transfer(instance, task, steps[0])
+                source = self._names[task.transfer.source]
+                record.moved(source, device, end - begin, end)
+                record.transferred(frame.index, number, end - begin, end)
+                _log.debug(
+                    "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
+                    frame.index,
+                    task.stage,
+                    source,
+                    device,
+                    task.transfer.nbytes,
+                    seconds,
+                )
+        entry = self._names[plan.entry]
+        record.moved("", entry, *frame.done[ENTER, entry])  # the plan does not count it
+        pace.left(frame.index)
 
-    def _compute(self, instance: Instance, device: str, steps: tuple[int, ...]) -> None:
-        usual_s = sum(self._pace.expected_s(device, self._shard(step)) for step in steps)
-        expected_s = max(self._work.planned_s[instance.task], usual_s)
-        begun_s, number, task = time.monotonic(), self._frames[instance.frame].index, self._plan.tasks[steps[0]]
-        self._health.begun(device, instance, expected_s, begun_s)
-        what = f"frame {number}, stage {task.stage}, block {task.block}: computing on device {device}"
-        self._waits[instance] = Wait(what, begun_s, device)
-        self._calls.call(
-            device,
-            "compute",
-            self.number,
-            instance.frame,
-            steps,
-            wanted=self._wanted,
-            then=lambda value: self._computed(instance, device, dict(zip(steps, value["seconds"], strict=True))),
-        )
+    def told(self, device: str, steps: Sequence[StepUnderWay], now: float) -> None:
+        """Note what a device says is under way there."""
+        own = {key for key in self._waits if key[0] == device}
+        for _, number, task, seconds in steps:
+            frame = self._frames.get(number)
+            if frame is None or task == ENTER:
+                continue
+            self._forget(number, ENTER)  # it has arrived, though nobody has reported it
+            key = (device, number, task)
+            own.discard(key)
+            if key not in self._waits:
+                self._waits[key] = self._wait_of(frame.index, device, task, now - seconds)
+        for key in own:
+            del self._waits[key]
 
-    def _shard(self, step: int) -> str:
-        """The shard that a task of the plan computes, which names the computation in all plans."""
-        return self.deployment.computed.get(step, "")
+    def _wait_of(self, frame: int, device: str, number: int, begun_s: float) -> Wait:
+        if number == RESULT:
+            nbytes = self._plan.result_bytes or sum(map(self._programs[device].nbytes, self._programs[device].results))
+            what = f"frame {frame}: its result of {nbytes} bytes from device {device} to the driver"
+            return self._waited(what, device, "a result of it", self._driver_s(nbytes), begun_s)
+        task = self._plan.tasks[number]
+        if task.transfer is None:
+            what = f"frame {frame}, stage {task.stage}, block {task.block}: computing on device {device}"
+            expected_s = self._events.pace.expected_s(device, self.deployment.computed.get(number, ""))
+            expected_s = max(self._planned_s[number], expected_s)
+            allowed_s = max(LEAST_DEADLINE_S, DEADLINE_FACTOR * expected_s)
+            return Wait(what, begun_s, device, allowed_s, "one computation")
+        return self._transfer(frame, task, self._planned_s[number], begun_s)
 
-    def _computed(self, instance: Instance, device: str, took_s: dict[int, float]) -> None:
-        self._health.done(device, time.monotonic())
-        del self._waits[instance]
-        number = self._frames[instance.frame].index
-        self._record.computed(device, number, took_s, time.monotonic())
-        for step, seconds in took_s.items():
-            task = self._plan.tasks[step]
-            self._pace.took(device, self._shard(step), number, seconds)
-            _log.debug(
-                "frame %d, stage %d, block %d, device %s: computed in %.4f s",
-                number,
-                task.stage,
-                task.block,
-                device,
-                seconds,
-            )
-        self._done(instance)
-
-    def _transfer(self, instance: Instance, task: Task, step: int) -> None:
+    def _transfer(self, frame: int, task: Task, planned_s: float, begun_s: float) -> Wait:
         assert task.transfer is not None
         source, target = self._names[task.transfer.source], self._names[task.transfer.target]
         what = (
-            f"frame {self._frames[instance.frame].index}, stage {task.stage}: {task.transfer.nbytes} bytes from device "
-            f"{source} to device {target}"
+            f"frame {frame}, stage {task.stage}: {task.transfer.nbytes} bytes from device {source} to device {target}"
         )
-        planned_s = self._work.planned_s[instance.task]
-        self._waits[instance] = self._waited(what, source, "a transfer of it", planned_s)
-        sent = self._calls.send(source, self.number, instance.frame, step)
-        if sent is not None:
-            self._calls.call(
-                target,
-                "receive",
-                self.number,
-                instance.frame,
-                step,
-                [sent],
-                wanted=self._wanted,
-                sender=source,
-                then=lambda value: self._moved(instance, task, step, float(value["seconds"])),
-            )
-
-    def _moved(self, instance: Instance, task: Task, step: int, seconds: float) -> None:
-        assert task.transfer is not None
-        number, now = self._frames[instance.frame].index, time.monotonic()
-        source, target = self._names[task.transfer.source], self._names[task.transfer.target]
-        self._record.moved(source, target, seconds, now)
-        self._record.transferred(number, step, seconds, now)
-        del self._waits[instance]
-        _log.debug(
-            "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
-            number,
-            task.stage,
-            source,
-            target,
-            task.transfer.nbytes,
-            seconds,
-        )
-        self._done(instance)
-
-    def _done(self, instance: Instance) -> None:
-        if self._dispatch.done(instance):
-            self._returning += 1
-            number, leaves = self._frames[instance.frame].index, self._names[self._plan.exit]
-            self._pace.left(number)
-            what = f"frame {number}: its result of {self._plan.result_bytes} bytes from device {leaves} to the driver"
-            planned_s = self._driver_s(self._plan.result_bytes)
-            self._waits["result", instance.frame] = self._waited(what, leaves, "a result of it", planned_s)
-            self._calls.call(
-                leaves,
-                "result",
-                self.number,
-                instance.frame,
-                wanted=self._wanted,
-                then=lambda value: self._returned(instance.frame, value),
-            )
-
-    def _returned(self, number: int, outputs: list[Array]) -> None:
-        self._returning -= 1
-        del self._waits["result", number]
-        frame, now = self._frames.pop(number), time.monotonic()
-        self._record.left(tuple(self.deployment.programs), now - frame.let_in_s, now)
-        self._finished(frame, outputs)
+        return self._waited(what, source, "a transfer of it", planned_s, begun_s)
 
     def _driver_s(self, nbytes: int) -> float:
         """Seconds of a message between the driver and a device, as if over the slowest link; plans do not count it."""
         network = self._plan.cluster.network
         return nbytes / min([network.bytes_per_s, *(link.bytes_per_s for link in network.links)])
 
-    def _waited(self, what: str, device: str, blame: str, planned_s: float) -> Wait:
+    def _waited(self, what: str, device: str, blame: str, planned_s: float, begun_s: float | None = None) -> Wait:
         allowed_s = max(_LEAST_TRANSFER_DEADLINE_S, _TRANSFER_FACTOR * planned_s)
-        return Wait(what, time.monotonic(), device, allowed_s, blame)
+        return Wait(what, time.monotonic() if begun_s is None else begun_s, device, allowed_s, blame)
 
     def waits(self) -> list[Wait]:
-        """The steps that have begun and not ended."""
-        return list(self._waits.values())
+        """The steps that are under way, as the devices told last, and frames on their way to the entry."""
+        return [*self._waits.copy().values()]
 
     def overdue(self, now: float) -> list[tuple[str, str]]:
-        """(device, reason) of the devices to blame for rows, frames or results that did not arrive in time."""
+        """(device, reason) of the devices to blame for computations, rows, frames or results that took too long."""
         return [
             (wait.device, f"{wait.blame} took more than {wait.allowed_s:.0f} s")
             for wait in self._waits.values()
             if now - wait.begun_s > wait.allowed_s
         ]
+
+    def stands_still(self, now: float) -> bool:
+        """Whether nothing has been heard of any frame for so long that something must have been lost."""
+        allowed_s = max(_LEAST_TRANSFER_DEADLINE_S, _TRANSFER_FACTOR * self._plan.latency_s)
+        return bool(self._frames) and not self._waits and now - self._progress_s > allowed_s

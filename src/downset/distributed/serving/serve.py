@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.distributed.serving.deployment import Shards, spare_frames_of, store_bytes
+from downset.distributed.serving.deployment import Shards, spare_frames_of
 from downset.distributed.serving.driver import Driver
 from downset.distributed.serving.fleet import Fleet
-from downset.distributed.serving.nodes import LEAST_STORE_BYTES
 from downset.distributed.serving.planning import Planning
 from downset.distributed.serving.ray_fleet import cluster
 from downset.distributed.serving.run import ServingSettings
@@ -29,7 +28,6 @@ from downset.graph.core import Graph
 from downset.joint.check import verify
 from downset.results.pipelines import Pipeline
 from downset.results.serving import RanTask, Served
-from downset.text import format_bytes
 
 __all__ = ["RunningPipeline", "ServingSettings", "run_on", "serve"]
 
@@ -177,10 +175,12 @@ class RunningPipeline:
 
     def report(self) -> Served:
         """The figures of the run so far."""
+        self._driver.settle()
         return self._driver.record.served(self._submitted, time.monotonic())
 
     def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:
         """The plan in use, and the latest of its tasks that devices ran: (frame, task, begin, end) in seconds."""
+        self._driver.settle()
         return self._driver.record.ran()
 
     def close(self) -> None:
@@ -226,17 +226,9 @@ def serve(  # noqa: PLR0913 - users know its keywords
         shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
         stack.callback(shards.close)
         shards.deployment(plan)  # what cannot be exported is reported before anything is started
-        stores = dict(zip(_names(plan), store_bytes(graph, plan, spare_frames=spare_frames), strict=True))
-        need = max(LEAST_STORE_BYTES, *stores.values())
-        fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, store_bytes=need, threads=threads))
+        fleet = stack.enter_context(cluster(_names(plan), head=head, keys=keys, threads=threads))
         settings = ServingSettings(gather_s=gather_s, ahead=ahead, spare_frames=spare_frames)
         pipeline = run_on(fleet, graph, plan, shards, settings)
-        try:
-            if head is not None:
-                _check_stores(fleet.store_bytes(), stores)
-        except BaseException:
-            pipeline.close()
-            raise
         pipeline.closes(stack.pop_all())
     return pipeline
 
@@ -260,15 +252,6 @@ def run_on(
 
 def _names(plan: Pipeline) -> list[str]:
     return [device.name for device in plan.cluster.devices]
-
-
-def _check_stores(has: Mapping[str, int], needs: Mapping[str, int]) -> None:
-    for device, need in needs.items():
-        if device in has and has[device] < need:
-            raise UsageError(
-                f"device {device!r} gives its object store {format_bytes(has[device])} bytes, and the plan needs "
-                f"{format_bytes(need)} there; start its worker with an object store of {format_bytes(need)} bytes"
-            )
 
 
 def _inputs(graph: Graph, frame: Frame) -> tuple[Array, ...]:

@@ -15,6 +15,7 @@ from downset.distributed.serving.nodes import (
     NodeOptions,
     NodeProcess,
     answers,
+    device_environment,
     head_address,
     is_host,
     ray_host,
@@ -83,6 +84,7 @@ def _serve_once(options: WorkerOptions, address: str, host: str, port: int, repo
     folder = working_folder()
     own = {
         **ray_environment(options.keys),
+        **device_environment(options.keys, address),
         "DOWNSET_THREADS": str(options.threads),
         "DOWNSET_SHARDS": str(options.shards.absolute()),
         "DOWNSET_SHARDS_LIMIT": str(options.shards_bytes),

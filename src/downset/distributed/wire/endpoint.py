@@ -1,0 +1,154 @@
+"""Endpoints: where a process is reached, and the threads that read from and write to its peers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy.typing as npt
+
+from downset.distributed.keys import DeviceKeys
+from downset.distributed.wire.connection import Connection, client_context, dialled, server_context, welcomed
+from downset.distributed.wire.messages import VERSION, Header, Hello, MalformedMessage
+
+__all__ = ["Endpoint", "Outgoing", "Peer", "Sender"]
+
+_log = logging.getLogger("downset.serving")
+_MOST_STRANGERS = 32
+"""The most clients at a time that have not shown a certificate and a Hello."""
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Where an endpoint is, and the name in its certificate."""
+
+    host: str
+    port: int
+    certificate: str
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message to be sent. `sent` is called when it is on its way and its arrays are not needed any more."""
+
+    header: Header
+    arrays: Sequence[npt.NDArray[Any]] = ()
+    sent: Callable[[], None] | None = field(default=None)
+
+
+class Endpoint:
+    """Listens at one address of this machine. `accepted` is called with every connection whose client has keys and has
+    said Hello, on a thread of its own, on which it reads; the connection is closed when it returns."""
+
+    def __init__(self, keys: DeviceKeys, address: str, accepted: Callable[[Connection, Hello], None]) -> None:
+        self._server, self._client = server_context(keys), client_context(keys)
+        self._accepted = accepted
+        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._listener = socket.create_server((address, 0), family=_family(address), backlog=64)
+        self._closed = False
+        port = int(self._listener.getsockname()[1])
+        self.here = Peer(address, port, keys.name)
+        threading.Thread(target=self._accept, name="downset-accepts", daemon=True).start()
+
+    def dial(self, peer: Peer, hello: Hello) -> Connection:
+        """A connection to a peer, to write on. Raises OSError if nobody answers, or another one than this peer."""
+        connection = dialled(self._client, peer.host, peer.port)
+        if connection.certificate != peer.certificate:
+            connection.close()
+            raise ConnectionRefusedError(f"{connection.certificate!r} answers in place of {peer.certificate!r}")
+        try:
+            connection.send(hello)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Accept nobody any more. Connections that are open stay."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.1)  # too many files are open
+                continue
+            if not self._strangers.acquire(blocking=False):
+                plain.close()
+                continue
+            threading.Thread(target=self._welcome, args=(plain,), name="downset-receives", daemon=True).start()
+
+    def _welcome(self, plain: socket.socket) -> None:
+        connection = None
+        try:
+            try:
+                connection = welcomed(self._server, plain)
+                hello, nbytes = connection.receive_header()
+                if not isinstance(hello, Hello) or nbytes or hello.version != VERSION:
+                    raise MalformedMessage("no hello of this version")
+                connection.patient()
+            finally:
+                self._strangers.release()
+            self._accepted(connection, hello)
+        except (OSError, EOFError, MalformedMessage, ssl.SSLError) as error:
+            _log.info("a connection was refused: %s", error)
+        finally:
+            if connection is not None:
+                connection.close()
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+class Sender:
+    """Sends to `peer`, on a thread of its own, over a connection that it opens for the first message. `take` waits
+    for the next message and returns None at the end. `broken` is called once if the connection ends before."""
+
+    def __init__(
+        self,
+        peer: str,
+        dial: Callable[[], Connection],
+        take: Callable[[], Outgoing | None],
+        broken: Callable[[str], None],
+    ) -> None:
+        self.peer, self._dial, self._take, self._broken = peer, dial, take, broken
+        self._connection: Connection | None = None
+        self._ended = False
+        threading.Thread(target=self._send, name="downset-sends", daemon=True).start()
+
+    def end(self) -> None:
+        """End the connection, whatever is on its way. `take` must return None from now on."""
+        self._ended = True
+        if (connection := self._connection) is not None:
+            connection.end()
+
+    def _send(self) -> None:
+        try:
+            while (message := self._take()) is not None:
+                if self._connection is None:
+                    self._connection = self._dial()
+                    if self._ended:
+                        return
+                self._connection.send(message.header, message.arrays)
+                if message.sent is not None:
+                    message.sent()
+        except OSError as error:
+            if not self._ended:
+                self._broken(str(error) or type(error).__name__)
+        finally:
+            if self._connection is not None:
+                self._connection.close()

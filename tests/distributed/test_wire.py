@@ -1,0 +1,290 @@
+"""The protocol between devices: who is refused, what is malformed, and that neither changes a result."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downset.distributed.keys import issue_keys, make_authority, open_keys
+from downset.distributed.wire.connection import client_context, dialled
+from downset.distributed.wire.endpoint import Endpoint, Outgoing, Peer, Sender
+from downset.distributed.wire.messages import (
+    ENTER,
+    MOST_HEADER_BYTES,
+    PREFIX,
+    RESULT,
+    VERSION,
+    Credits,
+    Hello,
+    MalformedMessage,
+    RowsOf,
+    header_bytes,
+    header_of,
+)
+from downset.formats.reading import load
+from downset.pipelines.plan import plan_pipeline
+from tests.distributed.test_serving_faults import NAMES, THREE, wait_for
+from tests.distributed.thread_fleet import LOCAL, ThreadFleet, assert_same, frames_of, keys_of, running, unsplit
+from tests.effort import cases
+from tests.models import branchy_model
+
+HELLO = Hello(VERSION, "session", 1, "d1")
+
+
+class Listening:
+    """An endpoint that keeps what it is sent."""
+
+    def __init__(self):
+        self.got, self.ended = [], []
+        self.endpoint = Endpoint(keys_of("d0"), LOCAL, self._accepted)
+
+    def _accepted(self, connection, hello):
+        self.got.append((connection.certificate, hello))
+        try:
+            while True:
+                header, nbytes = connection.receive_header()
+                array = np.empty(nbytes, np.uint8)
+                connection.receive_into([array])
+                self.got.append((header, array))
+        except (EOFError, OSError, MalformedMessage) as error:
+            self.ended.append(error)
+
+
+@pytest.fixture
+def listening():
+    found = Listening()
+    yield found
+    found.endpoint.close()
+
+
+def test_rows_arrive_as_they_were_sent(listening):
+    """Of every size on both sides of a record of TLS, of every number of dimensions, one after another."""
+    drawn = np.random.default_rng(0)
+    connection = Endpoint.dial(listening.endpoint, listening.endpoint.here, HELLO)
+    sent = []
+    for number, shape in enumerate([(), (0,), (1,), (3, 0), (16_383,), (16_384,), (33_000,), (2, 3, 5), (1 << 21,)]):
+        arrays = [drawn.standard_normal(shape).astype(np.float32), drawn.integers(0, 9, (3,)).astype(np.int64)]
+        connection.send(RowsOf(1, number, 2), arrays)
+        sent.append((RowsOf(1, number, 2), b"".join(array.tobytes() for array in arrays)))
+    wait_for(lambda: len(listening.got) == 1 + len(sent))
+    assert listening.got[0] == ("d0", HELLO)  # dialled with the keys of d0
+    assert [(header, array.tobytes()) for header, array in listening.got[1:]] == sent
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    """Keys of another authority, and keys of ours for another host alone."""
+    folder = tmp_path_factory.mktemp("keys")
+    return open_keys(issue_keys(make_authority(folder / "theirs"), "d0", hosts=[LOCAL]))
+
+
+def refused(listening, dial):
+    """Nobody is accepted, and the next one of ours is."""
+    with contextlib.suppress(OSError, EOFError):
+        dial()
+    Endpoint.dial(listening.endpoint, listening.endpoint.here, HELLO).close()
+    wait_for(lambda: listening.ended)
+    assert [hello for _, hello in listening.got] == [HELLO]
+
+
+def test_who_has_no_keys_of_ours_is_refused(listening, strangers):
+    here = listening.endpoint.here
+
+    def foreign():
+        context = client_context(strangers)
+        context.load_verify_locations(keys_of("d0").authority)  # he knows ours
+        dialled(context, here.host, here.port).send(HELLO)
+
+    def bare():
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(keys_of("d0").authority)
+        dialled(context, here.host, here.port).send(HELLO)
+
+    def old():
+        context = client_context(keys_of("d0"))
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2
+        dialled(context, here.host, here.port).send(HELLO)
+
+    def clear():
+        with socket.create_connection((here.host, here.port), timeout=10) as plain:
+            head = header_bytes(HELLO)
+            plain.sendall(PREFIX.pack(len(head), 0) + head)
+            plain.recv(1)
+
+    for dial in (foreign, bare, old, clear):
+        listening.got.clear()
+        listening.ended.clear()
+        refused(listening, dial)
+
+
+def test_a_server_of_another_authority_or_host_or_name_is_refused(listening, strangers):
+    here, theirs = listening.endpoint.here, Endpoint(strangers, LOCAL, lambda *_: None)
+    try:
+        with pytest.raises(ssl.SSLError):
+            listening.endpoint.dial(theirs.here, HELLO)
+    finally:
+        theirs.close()
+    context = client_context(keys_of("d0"))
+    plain = socket.create_connection((here.host, here.port))
+    with pytest.raises(ssl.SSLCertVerificationError), plain:
+        context.wrap_socket(plain, server_hostname="192.168.7.7")
+    with pytest.raises(ConnectionRefusedError, match="'d0' answers in place of 'd7'"):
+        listening.endpoint.dial(Peer(here.host, here.port, "d7"), HELLO)
+    assert not [hello for _, hello in listening.got if hello == HELLO]
+
+
+def test_strangers_that_say_nothing_keep_nobody_out(listening):
+    here, idle = listening.endpoint.here, []
+    try:
+        idle.extend(socket.create_connection((here.host, here.port)) for _ in range(20))
+        listening.endpoint.dial(here, HELLO).close()
+        wait_for(lambda: listening.ended)
+        assert [hello for _, hello in listening.got] == [HELLO]
+    finally:
+        for plain in idle:
+            plain.close()
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=cases(200))
+def test_bytes_that_are_no_header_are_malformed(data):
+    try:
+        found = header_of(data)
+    except MalformedMessage:
+        return
+    assert header_bytes(found)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PREFIX.pack(0, 0),
+        PREFIX.pack(MOST_HEADER_BYTES + 1, 0),
+        PREFIX.pack(1 << 31, 1 << 60),
+        PREFIX.pack(5, 0) + b"\xc1\xc1\xc1\xc1\xc1",
+        PREFIX.pack(len(header_bytes(HELLO)), 1 << 62) + header_bytes(HELLO),
+        struct.pack("!B", 22) * 300,
+    ],
+)
+def test_a_first_message_that_is_malformed_ends_its_connection(data, listening):
+    here = listening.endpoint.here
+    context = client_context(keys_of("d1"))
+    with dialled(context, here.host, here.port)._tls as tls, contextlib.suppress(OSError):
+        tls.sendall(data)
+        tls.settimeout(30)
+        assert tls.recv(1) == b""
+    assert not listening.got
+
+
+def test_a_sender_tells_that_its_peer_is_gone(listening):
+    broken, messages = [], [Outgoing(RowsOf(1, k, 0), [np.zeros(1 << 20, np.uint8)]) for k in range(100)]
+    Sender(
+        "d0",
+        lambda: listening.endpoint.dial(listening.endpoint.here, HELLO),
+        lambda: messages.pop(0) if messages else None,
+        broken.append,
+    )
+    wait_for(lambda: len(listening.got) == 101)
+    assert not broken
+    gone = socket.create_server((LOCAL, 0))
+    port = gone.getsockname()[1]
+    gone.close()
+    Sender("d9", lambda: listening.endpoint.dial(Peer(LOCAL, port, "d9"), HELLO), lambda: messages, broken.append)
+    wait_for(lambda: len(broken) == 1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return branchy_model(tmp_path_factory.mktemp("model") / "branchy.onnx")
+
+
+def served(model, tmp_path, disturb, frames=60):
+    """A pipeline that `disturb(fleet, count, pipeline)` disturbs; every frame comes once, in order, as it should."""
+    graph = load(model)
+    plan, given = plan_pipeline(graph, THREE), frames_of(graph, frames)
+    fleet, found = ThreadFleet(NAMES, tmp_path / "devices", delay_s=0.01), []
+    with running(graph, plan, tmp_path, fleet=fleet) as pipeline:
+        for outputs in pipeline.run(given):
+            found.append(outputs)
+            disturb(fleet, len(found), pipeline)
+        report = pipeline.report()
+    assert_same(found, unsplit(model, given))
+    assert report.completed == frames
+    return [event for event in report.events if event.kind not in ("slow", "recovered")]
+
+
+def test_who_has_keys_and_is_not_of_the_run_changes_nothing(model, tmp_path):
+    """Keys of a device: with another session, an earlier run, another's name, an own name a second time; then rows,
+    results and credits of all kinds. Nothing is accepted, and nobody is blamed."""
+
+    def disturb(fleet, count, pipeline):
+        if count % 10 != 5:
+            return
+        run = pipeline._driver._run
+        setup, number = run.setup, run.number
+        attacker = Endpoint(keys_of("d1"), LOCAL, lambda *_: None)
+        for name, peer in setup.peers.items():
+            for hello in (
+                Hello(VERSION, "another", number, "d1"),
+                Hello(VERSION, setup.session, number - 1, "d1"),
+                Hello(VERSION, setup.session, number + 1, "d1"),
+                Hello(VERSION, setup.session, number, "d0"),
+                Hello(VERSION, setup.session, number, ""),
+                Hello(VERSION, setup.session, number, "nobody"),
+                *([Hello(VERSION, setup.session, number, "d1")] if name == "" else []),  # it reports there already
+            ):
+                with contextlib.suppress(OSError):
+                    connection = attacker.dial(peer, hello)
+                    for task in (ENTER, RESULT, 0, 1, 2):
+                        connection.send(RowsOf(number, count, task), [np.full(768, 7, np.uint8)])
+                    connection.send(Credits(number, dict.fromkeys(range(20), 1 << 40)))
+                    time.sleep(0.005)
+                    connection.close()
+        attacker.close()
+
+    assert not served(model, tmp_path, disturb)
+
+
+@pytest.mark.parametrize("what", ["cut", "far", "oversized", "forged", "garbage", "late"])
+def test_a_connection_that_breaks_or_lies_costs_frames_that_begin_again(what, model, tmp_path):
+    """On the connection of a device to another one, in the middle of a run. The run begins again with the same plan."""
+
+    def disturb(fleet, count, pipeline):
+        if count != 20:
+            return
+        number = pipeline._driver._run.number
+        run = next(
+            process.device.run
+            for process in fleet.processes.values()
+            if any(sender.peer and sender._connection for sender in process.device.run._senders)
+        )
+        sender = next(sender for sender in run._senders if sender.peer and sender._connection)
+        task = next(task for task in run._program.sends if run._program.steps[task].peer == sender.peer)
+        nbytes = sum(map(run._program.nbytes, run._program.sends[task]))
+        with run._lock:  # its thread sends nothing meanwhile
+            connection = sender._connection
+            if what == "cut":
+                connection.end()
+            elif what == "garbage":
+                connection._tls.sendall(b"\xff" * 64)
+            else:
+                header, size = {
+                    "far": (RowsOf(number, 1 << 40, task), nbytes),
+                    "oversized": (RowsOf(number, 0, task), nbytes + 1),  # though frame 0 has come
+                    "forged": (RowsOf(number, 30, 10_000), nbytes),
+                    "late": (RowsOf(number - 1, 0, task), nbytes),
+                }[what]
+                connection.send(header, [np.zeros(size, np.uint8)])
+
+    events = served(model, tmp_path, disturb)
+    assert [event.kind for event in events] == ["replanned"]
+    assert events[0].detail.endswith("broke; the plan stays")
