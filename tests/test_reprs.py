@@ -13,6 +13,8 @@ from downset.reports.document import Document, Verdict
 from downset.reports.text import Report
 from downset.results.comparisons import Comparison, Proof
 from downset.results.fit import Figure, Measured
+from downset.results.memories import MemoriesPlan, Move, Residence
+from downset.results.memories_fit import MemoriesFit
 from downset.results.merged import FileTimes, MergedFile, MergedNetwork
 from downset.results.pipelines import (
     Block,
@@ -32,6 +34,7 @@ from downset.results.plans import Evidence, Found, Stage, StagePlan
 from downset.results.serving import DeviceUse, Served, ServeEvent, Simulation
 from downset.results.sessions import Latency, SessionSettings, SessionTaken
 from downset.results.stages import StageCandidate, StageResult, StageRun
+from downset.results.two_memories import TwoMemories
 
 LONGEST = 300
 COUNT = 1000
@@ -109,6 +112,24 @@ def large():
         None,
         ("note " * 100,) * COUNT,
     )
+    memories = MemoriesPlan(
+        tuple(range(COUNT)),
+        tuple(Residence(at, at, at + 1, 0) for at in range(COUNT)),
+        tuple(Move(at, at, True, 10) for at in range(COUNT)),
+        tuple((at, 10 * at) for at in range(COUNT)),
+        10,
+        10 * COUNT,
+        10 * COUNT,
+        0,
+        evidence,
+        0.25,
+        0.2,
+        tuple(range(COUNT)),
+    )
+    two = TwoMemories(100, 10**6, 100, 10, 10, "reference")
+    in_memories = MemoriesFit(
+        fit.model, graph, memories, two, (), (), (), fit.outputs, 10, "reference", False, None, notes=("n" * COUNT,)
+    )
     settings = SessionSettings("s" * COUNT, {str(at): at for at in range(COUNT)})
     many = tuple(float(at) for at in range(COUNT))
     uses = tuple(DeviceUse("d" * COUNT, 0.5, 0.1, 0.1, 0.4, 0.1, 0.1, COUNT, 10) for _ in range(COUNT))
@@ -155,6 +176,8 @@ def large():
             COUNT, (merged,) * COUNT, merged.name, False, (times,) * COUNT, "why " * COUNT, notes=("n" * COUNT,)
         ),
         "inspection": ds.inspect(graph),
+        "memories": memories,
+        "fit to memories": in_memories,
         "report": Report(Document("", "", Verdict("plain", "a line of a report", "a line of a report\n" * COUNT))),
         "firmware": ds.Firmware("h" * COUNT, "s" * COUNT),
         "recomputation": ds.Recomputation(graph, order, ("r" * COUNT,) * COUNT, 1.0, evidence, ((0.5, 10),) * COUNT),
@@ -187,7 +210,10 @@ def test_no_public_type_is_left_out(things):
         "Evidence",
         "MemoryModel",
         "Method",
+        "Move",
+        "Prices",
         "Profiles",
+        "Residence",
         "ServeEvent",
         "Shard",
         "Storage",

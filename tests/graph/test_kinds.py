@@ -24,6 +24,7 @@ LISTS = {
     "kernels/nn.py": "fused activation -> kernel",
     "memory/overlaps.py": "read in the kernels of libraries: whose result may take the place of an input",
     "memory/models.py": "measured: which kinds a runtime runs in place",
+    "memory/reference_scratch.py": "read in the reference kernels: how much scratch each asks for, a dispatch table",
     "memory/cmsis_nn.py": "read in CMSIS-NN: how much scratch a kernel asks for, a dispatch table",
     "partial/memory_form.py": "measured: what TFLite Micro keeps for an operator of each kind",
     "equivalence/meaning.py": "proofs keep a vocabulary of their own: a wrong row must not make a wrong rewrite proven",

@@ -32,9 +32,9 @@ _FIRST = 8
 
 def stream_hops(options: FitOptions) -> HopOffers:
     """Hops for a stream of a .tflite or .onnx file: the powers of two, and the rows by which its tensors move by whole
-    rows. Streams are written in the form of `options.states` and measured in the runtime of the target as `fit` does;
-    in ONNX Runtime, and where a runtime is missing, they are planned. Hops with which a stream takes no less than the
-    fitted window, or computes about as much, are left out by name: `fit` refuses them. Raises UsageError and
+    rows. Streams are written in the form that the options ask for and measured in the runtime of the target as `fit`
+    does; in ONNX Runtime, and where a runtime is missing, they are planned. Hops with which a stream takes no less than
+    the fitted window, or computes about as much, are left out by name: `fit` refuses them. Raises UsageError and
     UnsupportedError as `fit` does."""
     target = check_options(options)
     check_readable(Path(options.model))

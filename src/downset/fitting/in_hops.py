@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,8 +39,6 @@ __all__ = [
     "written_stream",
 ]
 
-_WINDOW_S, _WINDOW_SHARE = 2.0, 0.2
-"""Seconds of the searches of the window's own fit: the smaller of this, and this share of the time limit."""
 _ANY_ARENA = 1 << 40
 """A limit that no arena reaches: with one, the arena decides and no process is measured."""
 
@@ -93,9 +90,7 @@ def _folder(job: Job, name: str) -> Path:
 
 
 def window_options(job: Job, asked: InHops) -> FitOptions:
-    """The options of the window's own fit, with which its stream is compared: a short one, in which nothing is
-    written."""
-    limit_s = job.options.time_limit_s
+    """The options of the window's own fit, with which its stream is compared: nothing is written."""
     return replace(
         job.options,
         shapes=asked.shapes,
@@ -106,7 +101,6 @@ def window_options(job: Job, asked: InHops) -> FitOptions:
         ram_bytes=None,
         arena_bytes=None if job.target.sessions is None else _ANY_ARENA,
         front=False,
-        time_limit_s=limit_s if limit_s == math.inf else min(_WINDOW_S, _WINDOW_SHARE * limit_s),
     )
 
 

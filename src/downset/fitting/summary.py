@@ -23,6 +23,7 @@ from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.mapped import mapped_bytes
 from downset.formats.onnx.metadata import foreign_operators
 from downset.graph.core import Graph
+from downset.graph.kinds import GROUP_QUERY_ATTENTION
 from downset.memory.liveness import order_problem, peak_bytes
 from downset.memory.models import memory_model, without_overlaps
 from downset.messages import Call, Message, Setting
@@ -202,7 +203,7 @@ def _bodies(graph: Graph) -> list[str]:
     ]
 
 
-_OVER_INPUT = {"com.microsoft::GroupQueryAttention": ((3, 1), (4, 2)), "TensorScatter": ((0, 0),)}
+_OVER_INPUT = {GROUP_QUERY_ATTENTION: ((3, 1), (4, 2)), "TensorScatter": ((0, 0),)}
 """By kind: the inputs over which ONNX Runtime's kernels write an output, as positions of both, where a caller binds one
 buffer to them."""
 

@@ -134,6 +134,7 @@ class Kind:
 
 
 FUSED_CONV = "com.microsoft::FusedConv"
+GROUP_QUERY_ATTENTION = "com.microsoft::GroupQueryAttention"
 """ONNX Runtime's convolution with an activation, and with an input that is added before the activation."""
 
 

@@ -61,3 +61,9 @@ class MemoriesPlan:
     """A cost that no residency of the planned order stays below, offsets aside."""
     storage_of: tuple[int, ...] = ()
     """By tensor of the graph: its storage, or -1."""
+
+    def __repr__(self) -> str:
+        return (
+            f"MemoriesPlan({self.moved_bytes:,} B in {len(self.moves)} moves, {self.direct_bytes:,} B accessed directly; "
+            f"{self.fast_bytes:,} B of fast and {self.slow_bytes:,} B of slow memory; {self.evidence!r})"
+        )
