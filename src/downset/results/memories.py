@@ -63,7 +63,5 @@ class MemoriesPlan:
     """By tensor of the graph: its storage, or -1."""
 
     def __repr__(self) -> str:
-        return (
-            f"MemoriesPlan({self.moved_bytes:,} B in {len(self.moves)} moves, {self.direct_bytes:,} B accessed directly; "
-            f"{self.fast_bytes:,} B of fast and {self.slow_bytes:,} B of slow memory; {self.evidence!r})"
-        )
+        traffic = f"{self.moved_bytes:,} B in {len(self.moves)} moves, {self.direct_bytes:,} B accessed directly"
+        return f"<MemoriesPlan of {len(self.order)} operators: {traffic}>"
