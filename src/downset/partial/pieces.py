@@ -71,11 +71,12 @@ class PieceWriter:
         """(tensor, piece) of each result."""
         op = self.form.ops[index]
         output = given_rows(self.graph, self.form, index, output_rows, rows_read(self.form, index, output_rows))
-        writes = tuple(self.piece(tensor, output) for tensor in op.outputs)
+        made = {tensor: (0, self.form.rows[tensor]) if op.whole else output for tensor in op.outputs}
+        writes = tuple(self.piece(tensor, made[tensor]) for tensor in op.outputs)
         self.steps.append(StripStep("compute", self.strip, index, output_rows, reads, writes))
         reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
-            exact = piece if output == output_rows else self.step("slice", tensor, output_rows, (piece,))
+            exact = piece if op.whole or output == output_rows else self.step("slice", tensor, output_rows, (piece,))
             self.pieces_of[tensor] = [*self.pieces_of.get(tensor, []), exact]
             reads_of.append((tensor, exact))
         return reads_of

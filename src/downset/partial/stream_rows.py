@@ -221,7 +221,8 @@ def _backward(
         if state is not None:
             kept.update(dict.fromkeys(outputs, state))
             needed = _without(needed, state)
-        computed.update(dict.fromkeys(row_op.outputs, tuple(needed)))
+        for tensor in row_op.outputs:  # a Split makes results of unequal height, whole
+            computed[tensor] = ((0, form.rows[tensor]),) if row_op.whole else tuple(needed)
         for rows in needed:
             for tensor, read in rows_read(form, index, rows).items():
                 needs.setdefault(tensor, []).append(read)
