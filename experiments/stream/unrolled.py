@@ -134,7 +134,7 @@ def unroll(published: Path, window: Path) -> int:
 
 
 def row_of(published: Path, folder: Path) -> Row:
-    """The stream of an unrolled file beside the published one."""
+    """The stream of an unrolled file, compared with the published one."""
     window, stream = folder / "window.tflite", folder / "stream.tflite"
     hop = unroll(published, window)
     in_place = ds.fit(published, output=folder / "in_place.tflite", states="in-place")
