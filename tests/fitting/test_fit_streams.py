@@ -11,7 +11,7 @@ from downset import fit
 from downset.equivalence.prove import prove
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.fitting.in_hops import least_to_beat
-from downset.fitting.moving_axis import chosen_rows
+from downset.fitting.moving_axis import broken, chosen_rows
 from downset.formats.reading import load
 from downset.formats.stream_records import record_of
 from downset.results.streams import Hop
@@ -275,6 +275,31 @@ def test_a_batch_is_named_and_not_taken_for_short_windows(stream, tmp_path):
         return
     with pytest.raises(UsageError, match="a batch of 2 windows, and a stream takes one"):
         fit(window, stream=stream)
+
+
+def two_inputs_file(path):
+    """The sum of a convolution of each of two inputs."""
+    names = ("x", "z")
+    weights = [onnx.numpy_helper.from_array(np.ones((4, 3, 3), np.float32), f"w{name}") for name in names]
+    nodes = [onnx.helper.make_node("Conv", [name, f"w{name}"], [f"{name}1"]) for name in names]
+    nodes.append(onnx.helper.make_node("Add", ["x1", "z1"], ["y"], name="sum"))
+    ends = [(name, (1, 3, 40)) for name in names], [("y", (1, 4, 38))]
+    infos = [[onnx.helper.make_tensor_value_info(name, 1, size) for name, size in listed] for listed in ends]
+    graph = onnx.helper.make_graph(nodes, "net", *infos, weights)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_of_two_inputs_that_could_move_one_does(tmp_path):
+    """Operators that are alike in all but the input that they read: both inputs share as much."""
+    window = two_inputs_file(tmp_path / "window.onnx")
+    says = r"several inputs could move: axis 2 of 'x' .*, axis 2 of 'z' .*: stream=\(8, 2\) moves 'x' alone"
+    with pytest.raises(UsageError, match=says):
+        fit(window, stream=8)
+    rows = chosen_rows(load(window), Hop(8, 2))
+    assert (rows.moving.tensor, rows.macs) == (load(window).inputs[0], 4 * 3 * 3 * (8 + 38))
+    assert broken(rows) == "'z1' does not move with the window at Add 'sum'"
+    assert prove(window, streamed(window, 2, 8, tmp_path).stream).proven
 
 
 @pytest.mark.parametrize("computed", [False, True])
