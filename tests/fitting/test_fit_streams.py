@@ -277,17 +277,67 @@ def test_a_batch_is_named_and_not_taken_for_short_windows(stream, tmp_path):
         fit(window, stream=stream)
 
 
-def two_inputs_file(path):
-    """The sum of a convolution of each of two inputs."""
-    names = ("x", "z")
-    weights = [onnx.numpy_helper.from_array(np.ones((4, 3, 3), np.float32), f"w{name}") for name in names]
-    nodes = [onnx.helper.make_node("Conv", [name, f"w{name}"], [f"{name}1"]) for name in names]
-    nodes.append(onnx.helper.make_node("Add", ["x1", "z1"], ["y"], name="sum"))
-    ends = [(name, (1, 3, 40)) for name in names], [("y", (1, 4, 38))]
-    infos = [[onnx.helper.make_tensor_value_info(name, 1, size) for name, size in listed] for listed in ends]
-    graph = onnx.helper.make_graph(nodes, "net", *infos, weights)
+def saved(path, nodes, inputs, output, weights=()):
+    """An .onnx file of float32 inputs, by name their sizes, and one output "y"."""
+    infos = [
+        [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in listed.items()]
+        for listed in (inputs, {"y": output})
+    ]
+    constants = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in weights]
+    graph = onnx.helper.make_graph(nodes, "net", *infos, constants)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+def test_two_axes_that_could_be_time_are_named_and_one_is_taken_where_it_is_stated(tmp_path):
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"])]
+    weights = [("w", np.ones((4, 3, 3, 3), np.float32))]
+    window = saved(tmp_path / "window.onnx", nodes, {"x": (1, 3, 40, 40)}, (1, 4, 38, 38), weights)
+    done = completed("fit", window, "--stream", "8")
+    says = "several axes could be time: axis 2 of 'x' (40 rows), axis 3 of 'x' (40 rows); name one, --stream 8@2"
+    assert done.returncode == 2 and done.stderr == f"downset: error: {says}\n"
+    assert chosen_rows(load(window), Hop(8, 3)).moving.dimension == 3
+
+
+def branches(read):
+    """An If of which both branches read a tensor."""
+    made = [
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(kind, [read], [kind])],
+            kind,
+            [],
+            [onnx.helper.make_tensor_value_info(kind, 1, (1, 3, 40))],
+        )
+        for kind in ("Relu", "Neg")
+    ]
+    return onnx.helper.make_node("If", ["c"], ["y"], name="either", then_branch=made[0], else_branch=made[1])
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (branches("x"), "If 'either' runs graphs of its own: no stream is made of such a network"),
+        (
+            onnx.helper.make_node("RandomNormalLike", ["x"], ["y"], name="noise"),
+            "RandomNormalLike 'noise' draws at random: no two runs compute the same rows",
+        ),
+        (onnx.helper.make_node("CumSum", ["x", "axis"], ["y"], name="sum"), "read at CumSum 'sum'"),
+        (onnx.helper.make_node("Softmax", ["x"], ["y"], name="s", axis=2), "read at Softmax 's'"),
+    ],
+)
+def test_a_network_of_which_no_stream_is_made_is_named_with_its_operator(node, says, tmp_path):
+    weights = [("axis", np.int64(2)), ("c", np.bool_(True))]
+    window = saved(tmp_path / "window.onnx", [node], {"x": (1, 3, 40)}, (1, 3, 40), weights)
+    done = completed("fit", window, "--stream", "8", "--time-limit", "1")
+    assert done.returncode == 5 and says in done.stderr and done.stderr.count("\n") == 1
+
+
+def two_inputs_file(path):
+    """The sum of a convolution of each of two inputs."""
+    nodes = [onnx.helper.make_node("Conv", [name, "w"], [f"{name}1"]) for name in ("x", "z")]
+    nodes.append(onnx.helper.make_node("Add", ["x1", "z1"], ["y"], name="sum"))
+    weights = [("w", np.ones((4, 3, 3), np.float32))]
+    return saved(path, nodes, {"x": (1, 3, 40), "z": (1, 3, 40)}, (1, 4, 38), weights)
 
 
 def test_of_two_inputs_that_could_move_one_does(tmp_path):
