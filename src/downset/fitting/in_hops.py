@@ -123,7 +123,9 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
     before, fitted_bytes = bytes_of_window(window, fitted)
     after = chosen.measured_bytes() or chosen.arena_bytes
     window_s, latency = _times(job, asked, chosen)
-    _check_takes_less(job, asked, record, after, least=least_to_beat(before, fitted_bytes, job.planned_bytes))
+    least = least_to_beat(before, fitted_bytes, job.planned_bytes)
+    if after >= least:
+        raise UnsupportedError(*_takes_no_less(job, asked, record, after, (before, least)))
     if fitted_bytes is not None and after >= fitted_bytes:
         job.notes.add(f"the window fitted by itself takes {format_bytes(fitted_bytes)} B, which is less")
     figures = StreamFit(
@@ -163,21 +165,23 @@ def least_to_beat(before: int, fitted_bytes: int | None, limit: int | None) -> i
     return min(before, fitted_bytes)
 
 
-def _check_takes_less(job: Job, asked: InHops, record: StreamRecord, after: int, *, least: int) -> None:
-    """Raise UnsupportedError where a stream takes no less than its window, with what ships it."""
-    if after < least:
-        return
-    why = broken(asked.rows)
+def _takes_no_less(
+    job: Job, asked: InHops, record: StreamRecord, after: int, window: tuple[int, int]
+) -> tuple[str | Message, ...]:
+    """The error of a stream that takes no less than its window, with what may ship it. `window`: the bytes of the
+    window as it is, and those to beat."""
+    before, least = window
+    fitted = ", fitted," if least < before else ""
     told = (
-        f"the stream takes {format_bytes(after)} B, and its window, fitted, {format_bytes(least)} B: nothing is written"
+        f"the stream takes {format_bytes(after)} B, and its window{fitted} {format_bytes(least)} B: nothing is written"
     )
-    because = f" ({why})" if why else ""
+    why = broken(asked.rows)
     less = job.target.offsets and record.form != "in_place"
     other = Message("; ", Setting("states", "in-place"), " may take less") if less else Message()
-    if job.planned_bytes is None:
+    if job.planned_bytes is None and after < before:
         name = "ram_bytes" if job.target.sessions is None else "arena_bytes"
         other = Message(other, "; ", Setting(name, after), " ships it for its arithmetic")
-    raise UnsupportedError(told, other, because)
+    return told, other, f" ({why})" if why else ""
 
 
 def _before_as_window(job: Job, window: Original, result: Fit) -> Fit:

@@ -31,24 +31,24 @@ def hop_of(stated: Sequence[int]) -> Hop:
 
 def chosen_rows(graph: Graph, hop: Hop) -> StreamRows:
     """The rows of the stream along the stated axis, or along the one that moves: that of which a call computes the
-    fewest multiply-adds. Raises UsageError where that is not clear."""
+    fewest multiply-adds, of the first such input. Raises UsageError where no axis is stated and this is not clear."""
     check_streamable(graph)
     if hop.rows < 1:
         raise UsageError(f"a hop has at least 1 row, not {hop.rows}")
     streams = _candidates(graph, hop)
     streams.sort(key=lambda rows: rows.macs)
     if (
-        len(streams) > 1
+        hop.axis is None
+        and len(streams) > 1
         and streams[0].macs > _CLEARLY * streams[1].macs
         and streams[1].macs <= _GAINS * streams[1].window_macs
     ):
-        axes = ", ".join(_axis(rows) for rows in streams[:3])
-        raise UsageError(
-            Message(
-                f"several axes could be time: {axes}; name one, ",
-                Setting("stream", (hop.rows, streams[0].moving.dimension)),
-            )
-        )
+        axes, first = ", ".join(_axis(rows) for rows in streams[:3]), streams[0].moving
+        named = Setting("stream", (hop.rows, first.dimension))
+        if first.dimension != streams[1].moving.dimension:
+            raise UsageError(Message(f"several axes could be time: {axes}; name one, ", named))
+        moving = Message(f" moves {first.graph.tensors[first.tensor].name!r} alone; or join them to one input")
+        raise UsageError(Message(f"several inputs could move: {axes}; a stream has one: ", named, moving))
     return streams[0]
 
 

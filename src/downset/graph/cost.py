@@ -13,6 +13,7 @@ from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import activation_maps, extent, is_whole
 from downset.graph.kinds import kind_of
+from downset.graph.row_axes import spatial_axis
 from downset.graph.row_form import AxisMap, Interval, RowForm, RowInput, RowOp, needed
 
 __all__ = ["longest_axis", "macs", "op_macs", "row_form", "segment_macs", "whole_macs"]
@@ -123,7 +124,7 @@ def _macs_at_run_time(graph: Graph, op: Op) -> int:
 
 
 def _reading(graph: Graph, op: Op, axis: int, cached: dict[object, _Reading]) -> _Reading:
-    key = _likeness(graph, op)
+    key = _likeness(graph, op, axis)
     if key is None or key not in cached:
         maps = activation_maps(graph, op, axis)
         whole = is_whole(graph, op, axis, maps)
@@ -134,9 +135,9 @@ def _reading(graph: Graph, op: Op, axis: int, cached: dict[object, _Reading]) ->
     return cached[key]
 
 
-def _likeness(graph: Graph, op: Op) -> object | None:
+def _likeness(graph: Graph, op: Op, axis: int) -> object | None:
     """A key; operators with equal keys read rows alike. None where this also depends on values of constants or on
-    further outputs."""
+    further outputs. Tensors of one shape may have rows along different dimensions, or none (`rows_spread_from`)."""
     kind, tensors = kind_of(op.kind), (*op.inputs, *op.outputs)
     if kind.rows not in ("same", "window") or kind.draws != "never" or len(op.outputs) != 1 or len(tensors) > 5:
         return None
@@ -145,7 +146,10 @@ def _likeness(graph: Graph, op: Op) -> object | None:
         for name, value in op.attrs.items()
     ]
     shapes = [
-        ABSENT if tensor == ABSENT else (graph.tensors[tensor].shape, graph.tensors[tensor].role) for tensor in tensors
+        ABSENT
+        if tensor == ABSENT
+        else (graph.tensors[tensor].shape, graph.tensors[tensor].role, spatial_axis(graph, tensor, axis))
+        for tensor in tensors
     ]
     key = op.kind, *attributes, *shapes
     try:

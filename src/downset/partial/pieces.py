@@ -71,11 +71,15 @@ class PieceWriter:
         """(tensor, piece) of each result."""
         op = self.form.ops[index]
         output = given_rows(self.graph, self.form, index, output_rows, rows_read(self.form, index, output_rows))
-        writes = tuple(self.piece(tensor, output) for tensor in op.outputs)
+        heights = [self.form.rows[tensor] for tensor in op.outputs]  # unequal ones are made whole, by a Split of rows
+        made = [output if rows == op.rows else (0, rows) for rows in heights]
+        writes = tuple(self.piece(tensor, rows) for tensor, rows in zip(op.outputs, made, strict=True))
         self.steps.append(StripStep("compute", self.strip, index, output_rows, reads, writes))
         reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
-            exact = piece if output == output_rows else self.step("slice", tensor, output_rows, (piece,))
+            exact = piece
+            if output != output_rows and self.form.rows[tensor] == op.rows:
+                exact = self.step("slice", tensor, output_rows, (piece,))
             self.pieces_of[tensor] = [*self.pieces_of.get(tensor, []), exact]
             reads_of.append((tensor, exact))
         return reads_of

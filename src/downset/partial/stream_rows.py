@@ -27,6 +27,7 @@ from downset.graph.row_form import Interval, RowForm, RowInput
 from downset.partial.pieces import rows_read
 from downset.rewrites.folding import with_amounts
 from downset.rewrites.tflite_form import writable_rows
+from downset.text import printable, shortened
 
 __all__ = ["MOST_IN_QUEUE", "KeptRows", "Moving", "Shift", "StreamRows", "moving_input", "stream_rows"]
 
@@ -140,17 +141,22 @@ def stream_rows(moving: Moving, hop: int) -> StreamRows:
 
 @dataclass(slots=True)
 class _Shifts:
-    """The forward pass: `of`, by tensor, its shift; `breaks` and `pads` as in `StreamRows`."""
+    """The forward pass: `of`, by tensor, its shift; `reached`: the tensors that depend on the moving input;
+    `breaks` and `pads` as in `StreamRows`."""
 
     moving: Moving
     of: dict[int, Shift] = field(default_factory=dict)
+    reached: set[int] = field(default_factory=set)
     breaks: dict[int, str] = field(default_factory=dict)
     pads: dict[int, str] = field(default_factory=dict)
 
     def forward(self, hop: int) -> None:
         self.of[self.moving.tensor] = Shift(hop, 1, 0, self.moving.window)
-        for index in range(len(self.moving.graph.ops)):
+        self.reached.add(self.moving.tensor)
+        for index, op in enumerate(self.moving.form.ops):
             shift = self._result(index)
+            if any(item.tensor in self.reached for item in op.inputs):
+                self.reached.update(op.outputs)
             if shift is not None:
                 self.of.update(dict.fromkeys(self.moving.form.ops[index].outputs, shift))
 
@@ -193,7 +199,10 @@ class _Shifts:
     def _mixes(self, index: int) -> str | None:
         """Why rows of the results differ from those of earlier calls although the rows of all inputs are the same."""
         graph, form, op = self.moving.graph, self.moving.form, self.moving.graph.ops[index]
-        if form.ops[index].whole or any(item.map is None for item in form.ops[index].inputs):
+        whole = [item.tensor for item in form.ops[index].inputs if item.map is None]
+        if whole and self.reached.isdisjoint(whole):
+            return f"{shortened(printable(graph.tensors[whole[0]].name), 50)!r} does not move with the window"
+        if form.ops[index].whole or whole:
             return _ALL
         if any(broadcast_axis(graph, op, position, form.axis) is not None for position in range(len(op.inputs))):
             return "constants with values for each row"
@@ -221,7 +230,8 @@ def _backward(
         if state is not None:
             kept.update(dict.fromkeys(outputs, state))
             needed = _without(needed, state)
-        computed.update(dict.fromkeys(row_op.outputs, tuple(needed)))
+        for tensor in row_op.outputs:  # a Split makes results of unequal height, whole
+            computed[tensor] = ((0, form.rows[tensor]),) if row_op.whole else tuple(needed)
         for rows in needed:
             for tensor, read in rows_read(form, index, rows).items():
                 needs.setdefault(tensor, []).append(read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from downset.graph.core import Graph
@@ -12,7 +13,6 @@ from downset.messages import Call
 from downset.results.comparisons import Comparison
 from downset.results.memories import MemoriesPlan
 from downset.results.two_memories import TwoMemories
-from downset.text import abridged
 
 __all__ = ["CopySpan", "MemoriesFit", "MovedCopy", "OtherPlan"]
 
@@ -83,7 +83,8 @@ class MemoriesFit:
     versions: Mapping[str, str] = field(default_factory=dict)
     command: Call | None = None
 
-    __repr__ = abridged
+    def __repr__(self) -> str:
+        return f"<MemoriesFit of {Path(self.model).name!r:.80}: {self.plan!r}>"
 
     @property
     def fast_taken_bytes(self) -> int:
