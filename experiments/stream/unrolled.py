@@ -140,24 +140,24 @@ def row_of(published: Path, folder: Path) -> Row:
     in_place = ds.fit(published, output=folder / "in_place.tflite", states="in-place")
     assert in_place.measured is not None
     given = ds.load(folder / "in_place.tflite")
-    made = ds.fit(window, output=stream, stream=hop, states="in-place").stream
-    assert made is not None
+    streamed = ds.fit(window, output=stream, stream=hop, states="in-place").stream
+    assert streamed is not None
     return {
-        "window": made.record.window,
+        "window": streamed.record.window,
         "hop": hop,
         "published_bytes": in_place.measured.before,
         "published_in_place_bytes": in_place.measured.after,
-        "window_bytes": made.window_bytes,
-        "fitted_bytes": made.fitted_bytes,
-        "stream_bytes": made.stream_bytes,
+        "window_bytes": streamed.window_bytes,
+        "fitted_bytes": streamed.fitted_bytes,
+        "stream_bytes": streamed.stream_bytes,
         "published_state_bytes": sum(given.tensors[state.read].nbytes for state in given.states),
-        "state_bytes": made.kept_bytes,
-        "window_macs": made.window_macs,
-        "macs": made.macs,
-        "first_exact": made.record.first_exact,
-        "proven": made.comparison.proven,
+        "state_bytes": streamed.kept_bytes,
+        "window_macs": streamed.window_macs,
+        "macs": streamed.macs,
+        "first_exact": streamed.record.first_exact,
+        "proven": streamed.comparison.proven,
         "calls": CALLS,
-        "equal": equal_calls(published, stream, made.record.first_exact),
+        "equal": equal_calls(published, stream, streamed.record.first_exact),
     }
 
 

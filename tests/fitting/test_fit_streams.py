@@ -299,6 +299,39 @@ def test_two_axes_that_could_be_time_are_named_and_one_is_taken_where_it_is_stat
     assert chosen_rows(load(window), Hop(8, 3)).moving.dimension == 3
 
 
+def test_a_limit_that_a_refusal_names_ships_in_onnx_runtime(tmp_path):
+    """There a limit holds at every load, which some settings do not promise; the hop divides no stride."""
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["t"], strides=[7]),
+        onnx.helper.make_node("Conv", ["t", "v"], ["y"], strides=[5]),
+    ]
+    weights = [("w", np.ones((4, 3, 7), np.float32)), ("v", np.ones((4, 4, 5), np.float32))]
+    window = saved(tmp_path / "window.onnx", nodes, {"x": (1, 3, 400)}, (1, 4, 11), weights)
+    with pytest.raises(UnsupportedError, match="rows that return only after 35 calls") as refused:
+        fit(window, output=tmp_path / "stream.onnx", stream=11, time_limit_s=1)
+    limit = int(re.search(r"arena_bytes=(\d+) ships it", str(refused.value)).group(1))
+    made = fit(window, output=tmp_path / "stream.onnx", stream=11, arena_bytes=limit, time_limit_s=1).stream
+    assert made.stream_bytes <= limit and (tmp_path / "stream.onnx").exists()
+
+
+def test_the_last_row_is_taken_by_what_a_constant_operator_makes(tmp_path):
+    """As exporters write `x[:, :, -1]`; another index is not proven."""
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["t"]),
+        onnx.helper.make_node("Constant", [], ["last"], value=onnx.numpy_helper.from_array(np.int64(-1))),
+        onnx.helper.make_node("Gather", ["t", "last"], ["y"], axis=2),
+    ]
+    weights = [("w", np.ones((4, 3, 3), np.float32))]
+    window = saved(tmp_path / "window.onnx", nodes, {"x": (1, 3, 40)}, (1, 4), weights)
+    case = streamed(window, 2, 8, tmp_path)
+    assert prove(window, case.stream).proven, prove(window, case.stream).reason
+    model = onnx.load(case.stream)
+    made = next(node for node in model.graph.node if node.op_type == "Constant")
+    made.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(np.int64(-2)))
+    onnx.save(model, case.stream)
+    assert not prove(window, case.stream).proven
+
+
 def branches(read):
     """An If of which both branches read a tensor."""
     made = [

@@ -6,7 +6,7 @@ depends on how the network was rewritten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,7 +90,9 @@ def box_text(box: Box) -> str:
 
 
 def same_constant(value: FileValue, original: FileValue, box: Box) -> None:
-    """Prove that a constant holds this box of another."""
+    """Prove that a constant, or the result of a Constant operator, holds this box of another."""
+    if value.content is None and value.computed is not None:
+        value = replace(value, content=value.computed)
     if value.content is None:
         raise Unproven(f"{value.label!r} is not a constant")
     if original.shape is not None and box == whole(original) and value.form == original.form:

@@ -125,7 +125,7 @@ def with_stream(job: Job, asked: InHops, chosen: Candidate, result: Fit, fitted:
     window_s, latency = _times(job, asked, chosen)
     least = least_to_beat(before, fitted_bytes, job.planned_bytes)
     if after >= least:
-        raise UnsupportedError(*_takes_no_less(job, asked, record, after, (before, least)))
+        raise UnsupportedError(*_takes_no_less(job, asked, result, after, (before, least)))
     if fitted_bytes is not None and after >= fitted_bytes:
         job.notes.add(f"the window fitted by itself takes {format_bytes(fitted_bytes)} B, which is less")
     figures = StreamFit(
@@ -166,7 +166,7 @@ def least_to_beat(before: int, fitted_bytes: int | None, limit: int | None) -> i
 
 
 def _takes_no_less(
-    job: Job, asked: InHops, record: StreamRecord, after: int, window: tuple[int, int]
+    job: Job, asked: InHops, result: Fit, after: int, window: tuple[int, int]
 ) -> tuple[str | Message, ...]:
     """The error of a stream that takes no less than its window, with what may ship it. `window`: the bytes of the
     window as it is, and those to beat."""
@@ -176,12 +176,22 @@ def _takes_no_less(
         f"the stream takes {format_bytes(after)} B, and its window{fitted} {format_bytes(least)} B: nothing is written"
     )
     why = broken(asked.rows)
-    less = job.target.offsets and record.form != "in_place"
+    less = job.target.offsets and not result.graph.states
     other = Message("; ", Setting("states", "in-place"), " may take less") if less else Message()
-    if job.planned_bytes is None and after < before:
+    limit = _least_limit(job, result, after)
+    if job.planned_bytes is None and limit is not None and limit < before:
         name = "ram_bytes" if job.target.sessions is None else "arena_bytes"
-        other = Message(other, "; ", Setting(name, after), " ships it for its arithmetic")
+        other = Message(other, "; ", Setting(name, limit), " ships it for its arithmetic")
     return told, other, f" ({why})" if why else ""
+
+
+def _least_limit(job: Job, result: Fit, after: int) -> int | None:
+    """The least memory limit that a stream which takes `after` bytes keeps to: in ONNX Runtime only by settings by
+    which all loads run one order. None where it was measured by no such settings."""
+    if job.target.sessions is None or result.measured is None:
+        return after
+    rows = (*result.measured.front, *result.measured.rows)
+    return min((row.held_bytes for row in rows if row.settings.follows_file), default=None)
 
 
 def _before_as_window(job: Job, window: Original, result: Fit) -> Fit:

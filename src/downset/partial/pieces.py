@@ -72,8 +72,8 @@ class PieceWriter:
         op = self.form.ops[index]
         output = given_rows(self.graph, self.form, index, output_rows, rows_read(self.form, index, output_rows))
         heights = [self.form.rows[tensor] for tensor in op.outputs]  # unequal ones are made whole, by a Split of rows
-        made = [output if rows == op.rows else (0, rows) for rows in heights]
-        writes = tuple(self.piece(tensor, rows) for tensor, rows in zip(op.outputs, made, strict=True))
+        spans = [output if rows == op.rows else (0, rows) for rows in heights]
+        writes = tuple(self.piece(tensor, rows) for tensor, rows in zip(op.outputs, spans, strict=True))
         self.steps.append(StripStep("compute", self.strip, index, output_rows, reads, writes))
         reads_of = []
         for tensor, piece in zip(op.outputs, writes, strict=True):
