@@ -25,10 +25,14 @@ from downset.distributed.serving.serve import ServingSettings, run_on
 LOCAL = "127.0.0.1"
 
 
+TEMPORARY = tempfile.gettempdir()
+"""Asked for here, as within `serve` it is a folder that ends with the pipeline."""
+
+
 @cache
 def authority():
     """The folder of an authority for all tests of this process."""
-    folder = tempfile.mkdtemp(prefix="downset-test-keys-")
+    folder = tempfile.mkdtemp(prefix="downset-test-keys-", dir=TEMPORARY)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return make_authority(Path(folder) / "authority")
 
