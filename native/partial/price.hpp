@@ -58,7 +58,8 @@ private:
     const StripSegment& segment_;
     const std::vector<StripPiece>& pieces_;
     const std::vector<StripRun>& runs_;
-    std::vector<std::int64_t> last_, readers_;  // by piece: the last operator that makes or reads it, how often it is read
+    std::vector<std::int64_t> last_,
+        readers_;  // by piece: the last operator that makes or reads it, how often it is read
 
     bool ends(std::int64_t piece, std::size_t step) const {
         return last_[piece] == static_cast<std::int64_t>(step) && !pieces_[piece].kept;
