@@ -19,6 +19,8 @@ from tests.effort import cases
 from tests.memories.oracles.machine import least_cost
 from tests.memories.random_problems import random_problem
 
+pytestmark = pytest.mark.native
+
 SEEDS = range(cases(60))
 
 
