@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 
+import onnx
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.serving import deployment
 from downset.distributed.serving.planning import Planning, slowed
+from downset.distributed.serving.serve import _planned
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.formats.reading import load
+from downset.joint.check import verify
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.replan import replan
 from tests.models import branchy_model
@@ -103,3 +106,24 @@ def test_no_shard_is_written_after_the_end(graph, tmp_path, monkeypatch):
     closer.join(60.0)
     worker.join(60.0)
     assert ends.pop(ends.index("work")) == "work" and ends == [len(list(tmp_path.iterdir()))]
+
+
+def test_plans_of_a_file_as_it_is_read_and_with_sizes_as_constants_are_both_served(tmp_path):
+    """Commands plan the second, and `load` reads the first unless asked."""
+    info = onnx.helper.make_tensor_value_info
+    nodes = [
+        onnx.helper.make_node("Shape", ["x"], ["shape"]),
+        onnx.helper.make_node("Relu", ["x"], ["y"]),
+        onnx.helper.make_node("Reshape", ["y", "shape"], ["z"]),
+    ]
+    ends = [info("x", 1, (1, 4, 8, 8))], [info("z", 1, (1, 4, 8, 8))]
+    network = onnx.helper.make_graph(nodes, "sizes", *ends)
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(network, opset_imports=opset, ir_version=8), tmp_path / "sizes.onnx")
+    counts = set()
+    for folded in (False, True):
+        graph = load(tmp_path / "sizes.onnx", folded=folded)
+        plan = plan_pipeline(graph, THREE, time_limit_s=1)
+        verify(_planned(tmp_path / "sizes.onnx", plan), plan)
+        counts.add(len(graph.ops))
+    assert len(counts) == 2

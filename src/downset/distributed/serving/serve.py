@@ -220,7 +220,7 @@ def serve(  # noqa: PLR0913 - users know its keywords
     shards cannot hold."""
     if prepares is not None:
         raise UsageError("serve: prepares= is called ahead= now")
-    graph = model if isinstance(model, Graph) else load(model, folded=True)
+    graph = model if isinstance(model, Graph) else _planned(model, plan)
     verify(graph, plan)
     with ExitStack() as stack:
         shards = Shards(graph, Path(stack.enter_context(TemporaryDirectory(prefix="downset-shards-"))))
@@ -231,6 +231,14 @@ def serve(  # noqa: PLR0913 - users know its keywords
         pipeline = run_on(fleet, graph, plan, shards, settings)
         pipeline.closes(stack.pop_all())
     return pipeline
+
+
+def _planned(model: str | os.PathLike[str], plan: Pipeline) -> Graph:
+    """The network in a file as it was planned: with what follows from sizes as constants, as commands plan it, or as
+    `load` reads it."""
+    operators = sum(len(stage.ops) for stage in plan.stages)
+    folded = load(model, folded=True)
+    return folded if len(folded.ops) == operators else load(model)
 
 
 def run_on(
