@@ -253,7 +253,7 @@ def test_twice_as_slow_is_noticed_within_five_frames_and_once(model, tmp_path):
     slow = [frame for (run, frame), factors in fleet.computed["d0"].items() if run == 1 and factors == {2.0}]
     _, run, delivered = noticed[0]
     assert run == 1 and 20 <= delivered <= min(slow) + 5
-    assert [kind for kind, _, _ in noticed] == ["slow", "recovered"]
+    assert [kind for kind, _, _ in noticed] == ["slow", "recovered"], noticed
 
 
 def _placed(driver):

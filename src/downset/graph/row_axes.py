@@ -266,7 +266,9 @@ class _Spread:
                         self._rows[tensor] = by_rank[tensor]
                         self._waiting.append(tensor)
         self._through()
-        products = [op for op in graph.ops if kind_of(op.kind).rows == "product" and op.outputs[0] != ABSENT]
+        products = [
+            op for op in graph.ops if kind_of(op.kind).rows == "product" and op.outputs[:1] not in ((), (ABSENT,))
+        ]
         for op in products:
             self._columns(op)
         for op in products:

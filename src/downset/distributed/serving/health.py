@@ -105,10 +105,11 @@ class Pace:
         return median(self._samples.get((device, shard), [0.0]))
 
     def took(self, device: str, shard: str, frame: int, seconds: float) -> None:
-        """Note the seconds of one computation. The first computations of a shard on a device define its usual time."""
+        """Note the seconds of one computation. The first computations of a shard on a device define its usual time, at
+        the factor with which the device is planned then."""
         samples = self._samples.setdefault((device, shard), [])
         if len(samples) < _BASELINE_SAMPLES:
-            samples.append(seconds)
+            samples.append(seconds / self.factor.get(device, 1.0))
             return
         sums = self._now.setdefault((device, frame), [0.0, 0.0])
         sums[0] += seconds
