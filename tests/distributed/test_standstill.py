@@ -81,7 +81,7 @@ class Stuck:
             connection = sender._connection
             connection.send = self._late(connection.send)
         else:
-            for peer, connection in run._incoming.items():
+            for peer, connection in run._incoming.connections.items():
                 if (peer == "") == (self.method == "enter"):
                     connection.receive_into = self._late(connection.receive_into)
 

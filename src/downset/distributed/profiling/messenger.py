@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from downset.distributed.keys import DeviceKeys
 from downset.distributed.wire.connection import Connection
-from downset.distributed.wire.endpoint import Endpoint, Peer
+from downset.distributed.wire.endpoint import Endpoint, Incoming, Peer
 from downset.distributed.wire.messages import VERSION, Credits, Header, Hello, MalformedMessage, RowsOf
 
 __all__ = ["Messenger"]
 
-_SESSION = "measuring"
+_SESSION, _RUN = "measuring", 0
 _MOST_BYTES = 1 << 30
 _ANSWERS_S = 120.0
 
@@ -40,6 +41,7 @@ class Messenger:
 
     def __init__(self, name: str, keys: DeviceKeys, address: str) -> None:
         self._name, self._peers = name, dict[str, Peer]()
+        self._incoming = Incoming(_SESSION, _RUN, self._peers)
         self._ways: dict[str, _SharedConnection] = {}
         self._waiting: dict[int, threading.Event] = {}
         self._lock = threading.Lock()
@@ -49,7 +51,7 @@ class Messenger:
 
     def meet(self, peers: Mapping[str, Peer]) -> None:
         """Know where the others are."""
-        self._peers = dict(peers)
+        self._peers.update(peers)
 
     def close(self) -> None:
         self._endpoint.close()
@@ -69,7 +71,7 @@ class Messenger:
             number = self._count
             self._waiting[number] = arrived
         begun_s = time.monotonic()
-        way.send(RowsOf(0, number, 0), payload)
+        way.send(RowsOf(_RUN, number, 0), payload)
         if not arrived.wait(_ANSWERS_S):
             raise TimeoutError(f"a message of {payload.nbytes} bytes was not answered")
         return time.monotonic() - begun_s
@@ -77,22 +79,20 @@ class Messenger:
     def _way(self, peer: str) -> _SharedConnection:
         with self._lock:
             if peer not in self._ways:
-                hello = Hello(VERSION, _SESSION, 0, self._name)
+                hello = Hello(VERSION, _SESSION, _RUN, self._name)
                 self._ways[peer] = _SharedConnection(self._endpoint.dial(self._peers[peer], hello))
             return self._ways[peer]
 
     def _accepted(self, connection: Connection, hello: Hello) -> None:
-        peer = self._peers.get(hello.sender)
-        if peer is None or peer.certificate != connection.certificate or hello.session != _SESSION:
-            return
-        while True:
-            header, nbytes = connection.receive_header()
-            if isinstance(header, RowsOf) and nbytes <= _MOST_BYTES:
-                connection.receive_into([np.empty(nbytes, np.uint8)])
-                self._way(hello.sender).send(Credits(0, {header.frame: 0}))
-            elif isinstance(header, Credits) and not nbytes:
-                for number in header.below:
-                    if (waits := self._waiting.pop(number, None)) is not None:
-                        waits.set()
-            else:
-                raise MalformedMessage(f"a {type(header).__name__} of {nbytes} bytes")
+        self._incoming.read(connection, hello, partial(self._take, connection, hello.sender))
+
+    def _take(self, connection: Connection, sender: str, header: Header, nbytes: int) -> None:
+        if isinstance(header, RowsOf) and nbytes <= _MOST_BYTES:
+            connection.receive_into([np.empty(nbytes, np.uint8)])
+            self._way(sender).send(Credits(_RUN, {header.frame: 0}))
+        elif isinstance(header, Credits) and not nbytes:
+            for number in header.below:
+                if (waits := self._waiting.pop(number, None)) is not None:
+                    waits.set()
+        else:
+            raise MalformedMessage(f"a {type(header).__name__} of {nbytes} bytes")

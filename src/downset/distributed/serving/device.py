@@ -101,14 +101,8 @@ class ServingDevice:
             self._endpoint.close()
 
     def _accepted(self, connection: Connection, hello: Hello) -> None:
-        """Read from a peer of the run; one of another run, or under another name than that of its certificate, is
-        refused."""
-        run = self.run
-        if run is None or hello.run != run.number or hello.session != run.setup.session:
-            return
-        peer = run.setup.peers.get(hello.sender)
-        if peer is not None and peer.certificate == connection.certificate:
-            run.read(connection, hello.sender)
+        if (run := self.run) is not None:
+            run.read(connection, hello)
 
     def ping(self) -> dict[str, Any]:
         """A sign of life, with the memory of the process in bytes, and what is under way in the run."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from downset.distributed.serving.device_program import Computation, DeviceProgram
 from downset.distributed.serving.schedule import COMPUTES, DeviceFrame, DeviceSchedule, Instance
 from downset.distributed.wire.connection import Connection
-from downset.distributed.wire.endpoint import Endpoint, Outgoing, Peer, Sender
+from downset.distributed.wire.endpoint import Endpoint, Incoming, Outgoing, Peer, Sender
 from downset.distributed.wire.messages import (
     ENTER,
     VERSION,
@@ -29,6 +30,7 @@ from downset.distributed.wire.messages import (
     DeviceReport,
     Done,
     Failed,
+    Header,
     Hello,
     MalformedMessage,
     RowsOf,
@@ -81,7 +83,7 @@ class DeviceRun:
         self._notes: list[BrokenConnection | Failed] = []
         self._reported_s = 0.0
         self._under_way: dict[tuple[str, Instance], _UnderWay] = {}
-        self._incoming: dict[str, Connection] = {}
+        self._incoming = Incoming(setup.session, number, setup.peers)
         self._over = False
         threading.Thread(target=self._computes, name="downset-computes", daemon=True).start()
         self._senders = [self._sender(peer) for kind, peer in self._schedule.lanes if kind == "send"]
@@ -112,13 +114,11 @@ class DeviceRun:
             if self._over:
                 return
             self._over = True
-            incoming = list(self._incoming.values())
             for wake in self._wakes.values():
                 wake.notify_all()
         for sender in self._senders:
             sender.end()
-        for connection in incoming:
-            connection.end()
+        self._incoming.end()
 
     def steps(self) -> list[StepUnderWay]:
         """The steps that are under way now."""
@@ -129,30 +129,18 @@ class DeviceRun:
 
     # Receiving: on the thread of each connection.
 
-    def read(self, connection: Connection, sender: str) -> None:
-        """Read what a peer sends, until it or the run ends."""
-        reason = ""
-        with self._lock:
-            if self._over or sender in self._incoming:
-                return
-            self._incoming[sender] = connection
+    def read(self, connection: Connection, hello: Hello) -> None:
+        """Read what a peer of this run sends, until it or the run ends."""
+        sender = hello.sender
         try:
-            while not self._over:
-                self._read_one(connection, sender)
-        except MalformedMessage as error:
-            reason = f"it sent what it must not: {error}"
-        except (OSError, EOFError) as error:
-            reason = str(error) or type(error).__name__
+            reason = self._incoming.read(connection, hello, partial(self._take, connection, sender))
         except Exception as error:  # it goes to the driver
             self._fail(error)
             return
-        if not self._over:
+        if reason is not None:
             self._lost(sender, reason)
 
-    def _read_one(self, connection: Connection, sender: str) -> None:
-        header, nbytes = connection.receive_header()
-        if getattr(header, "run", None) != self.number:
-            raise MalformedMessage("a message of another run")
+    def _take(self, connection: Connection, sender: str, header: Header, nbytes: int) -> None:
         if isinstance(header, RowsOf):
             self._receive(connection, sender, Instance(header.frame, header.task), nbytes)
         elif isinstance(header, Credits) and not nbytes:

@@ -154,14 +154,9 @@ class Driver:
         self._endpoint.close()
 
     def _accepted(self, connection: Connection, hello: Hello) -> None:
-        """Read from a device of the run; one of another run, or under another name than that of its certificate, is
-        refused. On the connection's thread."""
-        run = self._run
-        if run is None or hello.run != run.number or hello.session != self._session or not hello.sender:
-            return
-        peer = run.setup.peers.get(hello.sender)
-        if peer is not None and peer.certificate == connection.certificate:
-            run.read(connection, hello.sender)
+        """Read from a device of the run, on the thread of the connection."""
+        if (run := self._run) is not None:
+            run.read(connection, hello)
 
     def settle(self, limit_s: float = 1.0) -> None:
         """Wait until devices have reported what they did for results that are out, no longer than this. May be called

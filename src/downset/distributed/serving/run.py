@@ -22,7 +22,7 @@ from downset.distributed.serving.device_run import RunSetup, StepUnderWay
 from downset.distributed.serving.health import DEADLINE_FACTOR, LEAST_DEADLINE_S, Pace, Wait
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.wire.connection import Connection
-from downset.distributed.wire.endpoint import Endpoint, Outgoing, Sender
+from downset.distributed.wire.endpoint import Endpoint, Incoming, Outgoing, Sender
 from downset.distributed.wire.messages import (
     ENTER,
     RESULT,
@@ -31,6 +31,7 @@ from downset.distributed.wire.messages import (
     DeviceReport,
     Done,
     Failed,
+    Header,
     Hello,
     MalformedMessage,
     RowsOf,
@@ -138,7 +139,8 @@ class PipelineRun:
         self._count = 0
         self._waits: dict[tuple[str, int, int], Wait] = {}
         self._progress_s = time.monotonic()
-        self._readers: dict[str, Connection] = {}
+        devices = {name: setup.peers[name] for name in self._programs}
+        self._incoming = Incoming(setup.session, number, devices)
         self._senders = [self._sender(name) for name in self._starters]
 
     def _sender(self, name: str) -> Sender:
@@ -157,8 +159,7 @@ class PipelineRun:
             frames.put(None)
         for sender in self._senders:
             sender.end()
-        for connection in self._readers.copy().values():
-            connection.end()
+        self._incoming.end()
 
     def frames(self) -> list[SubmittedFrame]:
         """The frames without a result, in their order."""
@@ -189,25 +190,14 @@ class PipelineRun:
 
     # On the thread of each connection.
 
-    def read(self, connection: Connection, device: str) -> None:
-        """Read what a device sends, until it or the run ends."""
-        if self.over or device in self._readers or device not in self._programs:
-            return
-        self._readers[device] = connection
-        reason = ""
-        try:
-            while not self.over:
-                self._read_one(connection, device)
-        except MalformedMessage as error:
-            reason = f"it sent what it must not: {error}"
-        except (OSError, EOFError) as error:
-            reason = str(error) or type(error).__name__
-        self._tell(partial(self._events.broken, device, "", reason))
+    def read(self, connection: Connection, hello: Hello) -> None:
+        """Read what a device of this run sends, until it or the run ends."""
+        device = hello.sender
+        reason = self._incoming.read(connection, hello, partial(self._take, connection, device))
+        if reason is not None:
+            self._tell(partial(self._events.broken, device, "", reason))
 
-    def _read_one(self, connection: Connection, device: str) -> None:
-        header, nbytes = connection.receive_header()
-        if getattr(header, "run", None) != self.number:
-            raise MalformedMessage("a message of another run")
+    def _take(self, connection: Connection, device: str, header: Header, nbytes: int) -> None:
         if isinstance(header, RowsOf):
             self._tell(partial(self._returned, header.frame, self._result(connection, device, header, nbytes)))
         elif nbytes:

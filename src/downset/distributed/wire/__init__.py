@@ -5,7 +5,8 @@
 2. Messages (`messages`): two lengths, a header in MessagePack, and rows as bytes behind it.
 3. Credits: for every transfer of a plan, below which frame its rows may be sent. A limit only rises, so that a credit
    that comes twice or late changes nothing. Credits travel on the connection of the opposite way.
-4. Endpoints (`endpoint`): a thread that accepts, a thread for each connection that reads, and a `Sender` for each peer.
+4. Endpoints (`endpoint`): a thread that accepts, one for each connection that reads (`Incoming`), and a `Sender` for
+   each peer.
 
 A receiver always reads, so no sender waits for a task of another device. A run is an epoch: its connections are opened
 for it and end with it, and every header has its number.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from downset.distributed.keys import DeviceKeys
 from downset.distributed.wire.connection import Connection, client_context, dialled, server_context, welcomed
 from downset.distributed.wire.messages import VERSION, Header, Hello, MalformedMessage
 
-__all__ = ["Endpoint", "Outgoing", "Peer", "Sender"]
+__all__ = ["Endpoint", "Incoming", "Outgoing", "Peer", "Sender"]
 
 _log = logging.getLogger("downset.serving")
 _MOST_STRANGERS = 32
@@ -40,7 +39,7 @@ class Outgoing:
 
     header: Header
     arrays: Sequence[npt.NDArray[Any]] = ()
-    sent: Callable[[], None] | None = field(default=None)
+    sent: Callable[[], None] | None = None
 
 
 class Endpoint:
@@ -103,7 +102,7 @@ class Endpoint:
             finally:
                 self._strangers.release()
             self._accepted(connection, hello)
-        except (OSError, EOFError, MalformedMessage, ssl.SSLError) as error:
+        except (OSError, EOFError, MalformedMessage) as error:
             _log.info("a connection was refused: %s", error)
         finally:
             if connection is not None:
@@ -112,6 +111,56 @@ class Endpoint:
 
 def _family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+class Incoming:
+    """The connections on which the `peers` of a run send, one for each, until it ends."""
+
+    def __init__(self, session: str, run: int, peers: Mapping[str, Peer]) -> None:
+        self._session, self._run, self._peers = session, run, peers
+        self._lock = threading.Lock()
+        self._over = False
+        self.connections: dict[str, Connection] = {}
+
+    def read(self, connection: Connection, hello: Hello, take: Callable[[Header, int], None]) -> str | None:
+        """Give `take` what a peer sends, which reads the payload of so many bytes. Returns why the connection ended;
+        None if the run did. A client of another run, under another name than that of its certificate, or whose peer
+        sends already, is refused: nothing is read from it, and None is returned."""
+        if not self._admits(connection, hello):
+            return None
+        reason = ""
+        try:
+            while not self._over:
+                header, nbytes = connection.receive_header()
+                if header.run != self._run:
+                    raise MalformedMessage("a message of another run")
+                take(header, nbytes)
+        except MalformedMessage as error:
+            reason = f"it sent what it must not: {error}"
+        except (OSError, EOFError) as error:
+            reason = _reason(error)
+        return None if self._over else reason
+
+    def _admits(self, connection: Connection, hello: Hello) -> bool:
+        peer = self._peers.get(hello.sender)
+        if (hello.session, hello.run) != (self._session, self._run) or peer is None:
+            return False
+        with self._lock:
+            if self._over or peer.certificate != connection.certificate or hello.sender in self.connections:
+                return False
+            self.connections[hello.sender] = connection
+        return True
+
+    def end(self) -> None:
+        """End all connections; no other one is admitted."""
+        with self._lock:
+            self._over = True
+        for connection in self.connections.values():
+            connection.end()
 
 
 class Sender:
@@ -148,7 +197,7 @@ class Sender:
                     message.sent()
         except OSError as error:
             if not self._ended:
-                self._broken(str(error) or type(error).__name__)
+                self._broken(_reason(error))
         finally:
             if self._connection is not None:
                 self._connection.close()
