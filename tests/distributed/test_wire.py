@@ -68,7 +68,7 @@ def listening():
 def test_rows_arrive_as_they_were_sent(listening):
     """Of every size on both sides of a record of TLS, of every number of dimensions, one after another."""
     drawn = np.random.default_rng(0)
-    connection = Endpoint.dial(listening.endpoint, listening.endpoint.here, HELLO)
+    connection = listening.endpoint.dial(listening.endpoint.here, HELLO)
     sent = []
     for number, shape in enumerate([(), (0,), (1,), (3, 0), (16_383,), (16_384,), (33_000,), (2, 3, 5), (1 << 21,)]):
         arrays = [drawn.standard_normal(shape).astype(np.float32), drawn.integers(0, 9, (3,)).astype(np.int64)]
@@ -91,7 +91,7 @@ def refused(listening, dial):
     """Nobody is accepted, and the next one of ours is."""
     with contextlib.suppress(OSError, EOFError):
         dial()
-    Endpoint.dial(listening.endpoint, listening.endpoint.here, HELLO).close()
+    listening.endpoint.dial(listening.endpoint.here, HELLO).close()
     wait_for(lambda: listening.ended)
     assert [hello for _, hello in listening.got] == [HELLO]
 

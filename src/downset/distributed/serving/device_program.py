@@ -7,7 +7,7 @@ plan, the cluster or the model. Shards are named by the hash of their content.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from downset.errors import InvalidPlan
 from downset.results.pipelines import Rows
 
 __all__ = ["Computation", "DeviceProgram", "DeviceStep", "RowStore", "TensorForm"]
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class DeviceProgram:
         form = self.forms[rows.tensor]
         return math.prod(_shape(form, rows)) * np.dtype(form.dtype).itemsize
 
+    def room(self, rows: Rows) -> Array:
+        """A new array for rows of a tensor, of their shape and type."""
+        form = self.forms[rows.tensor]
+        return np.empty(_shape(form, rows), form.dtype)
+
     def readers(self) -> dict[int, int]:
         """By tensor, how many of the device's tasks for a frame read it."""
         read = [{rows.tensor for rows in c.reads} for c in self.computations.values()]
@@ -101,7 +108,6 @@ class DeviceProgram:
         return counts
 
 
-Array = npt.NDArray[Any]
 _Span = tuple[int, int]
 
 
@@ -132,11 +138,6 @@ class RowStore:
         if self._left.get(rows.tensor, 0) > 0:
             self._arrays.setdefault(rows.tensor, []).append((rows, array))
 
-    def room(self, rows: Rows) -> Array:
-        """A new array for rows of a tensor, of their shape and type."""
-        form = self._forms[rows.tensor]
-        return np.empty(_shape(form, rows), form.dtype)
-
     def rows(self, wanted: Rows) -> Array:
         """These rows as a contiguous array. Raises InvalidPlan if some are not held."""
         form = self._forms[wanted.tensor]
@@ -155,7 +156,7 @@ class RowStore:
             raise InvalidPlan(f"{form.name!r}: the plan brings only a part of rows {wanted.start} to {wanted.stop}")
         return joined
 
-    def read(self, tensors: Sequence[int]) -> None:
+    def read(self, tensors: Iterable[int]) -> None:
         """Note that one task is done with these tensors; a tensor that was read for the last time is dropped."""
         for tensor in tensors:
             self._left[tensor] -= 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -61,13 +60,6 @@ class RunSetup(msgspec.Struct, frozen=True):
     peers: dict[str, Peer]
 
 
-@dataclass(slots=True)
-class _UnderWay:
-    kind: str
-    instance: Instance
-    since_s: float
-
-
 class DeviceRun:
     """The run of this number on the device."""
 
@@ -82,7 +74,7 @@ class DeviceRun:
         self._done: list[tuple[Instance, float, float]] = []
         self._notes: list[BrokenConnection | Failed] = []
         self._reported_s = 0.0
-        self._under_way: dict[tuple[str, Instance], _UnderWay] = {}
+        self._under_way: dict[tuple[str, Instance], float] = {}
         self._incoming = Incoming(setup.session, number, setup.peers)
         self._over = False
         threading.Thread(target=self._computes, name="downset-computes", daemon=True).start()
@@ -124,8 +116,8 @@ class DeviceRun:
         """The steps that are under way now."""
         now = time.monotonic()
         with self._lock:
-            under_way = list(self._under_way.values())
-        return [(one.kind, *one.instance, now - one.since_s) for one in under_way]
+            under_way = list(self._under_way.items())
+        return [(kind, *instance, now - since_s) for (kind, instance), since_s in under_way]
 
     # Receiving: on the thread of each connection.
 
@@ -154,24 +146,22 @@ class DeviceRun:
         begun_s = time.monotonic()
         with self._lock:
             device_frame = self._schedule.arrives(instance, sender)
-        enters = instance.task == ENTER
-        wanted = self._program.enters if enters else self._program.receives[instance.task]
-        store = device_frame.store if device_frame is not None else None
-        if nbytes != sum(self._nbytes(rows) for rows in wanted):
-            with self._lock:
-                if device_frame is not None:
-                    self._schedule.withdrawn(instance)
-            raise MalformedMessage(f"{nbytes} bytes of task {instance.task}")
-        if store is None:
-            connection.skip(nbytes)
-            return
-        arrays = [store.room(rows) for rows in wanted]
-        self._begun("receive", instance)
+        program = self._program
+        wanted = program.enters if instance.task == ENTER else program.receives[instance.task]
         try:
+            if nbytes != sum(map(program.nbytes, wanted)):
+                raise MalformedMessage(f"{nbytes} bytes of task {instance.task}")
+            if device_frame is None:
+                connection.skip(nbytes)
+                return
+            arrays = [program.room(rows) for rows in wanted]
+            with self._lock:
+                self._note_begin("receive", instance)
             connection.receive_into(arrays)
         except BaseException:
-            with self._lock:
-                self._schedule.withdrawn(instance)
+            if device_frame is not None:
+                with self._lock:
+                    self._schedule.withdrawn(instance)
             raise
         now = time.monotonic()
         with self._lock:
@@ -179,11 +169,8 @@ class DeviceRun:
             if self._over:
                 return
             for rows, array in zip(wanted, arrays, strict=True):
-                store.put(rows, array)
+                device_frame.store.put(rows, array)
             self._ended(instance, now - begun_s, now)
-
-    def _nbytes(self, rows: Any) -> int:
-        return self._program.nbytes(rows)
 
     # Computing.
 
@@ -202,7 +189,7 @@ class DeviceRun:
                     self._under_way.pop(("compute", instance), None)
                     for rows, array in zip(work.makes if work.shard else (), arrays, strict=True):
                         device_frame.store.put(rows, np.asarray(array))
-                    device_frame.store.read(list(dict.fromkeys(rows.tensor for rows in work.reads)))
+                    device_frame.store.read({rows.tensor for rows in work.reads})
                     self._ended(instance, seconds, now)
             except Exception as error:  # it goes to the driver
                 self._fail(error)
@@ -267,7 +254,7 @@ class DeviceRun:
         def sent() -> None:
             with self._lock:
                 self._under_way.pop(("send", instance), None)
-                device_frame.store.read(list(dict.fromkeys(rows.tensor for rows in wanted)))
+                device_frame.store.read({rows.tensor for rows in wanted})
                 if not self._over:
                     self._schedule.done(instance)
                     self._wake()
@@ -289,11 +276,7 @@ class DeviceRun:
                 wake.notify()
 
     def _note_begin(self, kind: str, instance: Instance) -> None:
-        self._under_way[kind, instance] = _UnderWay(kind, instance, time.monotonic())
-
-    def _begun(self, kind: str, instance: Instance) -> None:
-        with self._lock:
-            self._note_begin(kind, instance)
+        self._under_way[kind, instance] = time.monotonic()
 
     def _lost(self, peer: str, reason: str) -> None:
         self._tell(BrokenConnection(self.number, peer, brief(reason)))

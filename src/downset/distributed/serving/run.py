@@ -17,7 +17,7 @@ import msgspec
 import numpy.typing as npt
 
 from downset.distributed.serving.deployment import Deployment
-from downset.distributed.serving.device_program import DeviceProgram, RowStore
+from downset.distributed.serving.device_program import DeviceProgram
 from downset.distributed.serving.device_run import RunSetup, StepUnderWay
 from downset.distributed.serving.health import DEADLINE_FACTOR, LEAST_DEADLINE_S, Pace, Wait
 from downset.distributed.serving.record import ServeRecord
@@ -216,8 +216,7 @@ class PipelineRun:
         expected = sum(map(program.nbytes, program.results))
         if header.task != RESULT or not program.results or nbytes != expected or not 0 <= header.frame < self._count:
             raise MalformedMessage(f"{nbytes} bytes of task {header.task} of frame {header.frame}")
-        store = RowStore(program.forms, {})
-        arrays = [store.room(rows) for rows in program.results]
+        arrays = [program.room(rows) for rows in program.results]
         connection.receive_into(arrays)
         return arrays
 
