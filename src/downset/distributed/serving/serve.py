@@ -234,11 +234,13 @@ def serve(  # noqa: PLR0913 - users know its keywords
 
 
 def _planned(model: str | os.PathLike[str], plan: Pipeline) -> Graph:
-    """The network in a file as it was planned: with what follows from sizes as constants, as commands plan it, or as
-    `load` reads it."""
-    operators = sum(len(stage.ops) for stage in plan.stages)
+    """The network in a file as it was planned: as `load` reads it, or, with fewer operators, with what follows from
+    sizes as constants, as commands plan it."""
+    graph = load(model)
+    if len(graph.ops) == (operators := sum(len(stage.ops) for stage in plan.stages)):
+        return graph
     folded = load(model, folded=True)
-    return folded if len(folded.ops) == operators else load(model)
+    return folded if len(folded.ops) == operators else graph
 
 
 def run_on(
