@@ -21,7 +21,6 @@ from downset.distributed.keys import (
     open_keys,
     ray_environment,
     token_environment,
-    write_token,
 )
 from downset.errors import LoadError, UsageError
 
@@ -221,12 +220,12 @@ def test_the_environment_of_a_node(device):
 
 
 def test_the_environment_on_loopback_has_the_token_alone(tmp_path):
-    write_token(tmp_path / "token")
-    given = token_environment(tmp_path / "token", inherited={})
+    token = make_authority(tmp_path / "keys") / "token"
+    given = token_environment(token, inherited={})
     assert given["RAY_AUTH_MODE"] == "token" and "RAY_USE_TLS" not in given
-    (tmp_path / "token").chmod(0o644)
+    token.chmod(0o644)
     with pytest.raises(LoadError, match="open to other users"):
-        token_environment(tmp_path / "token", inherited={})
+        token_environment(token, inherited={})
 
 
 def test_the_commands(run, fails, tmp_path, monkeypatch):

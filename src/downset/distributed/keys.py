@@ -31,7 +31,6 @@ __all__ = [
     "open_keys",
     "ray_environment",
     "token_environment",
-    "write_token",
 ]
 
 _CERTIFICATE, _KEY = "authority.crt", "authority.key"
@@ -174,11 +173,6 @@ def new_token(authority: str | os.PathLike[str]) -> list[Path]:
     return files
 
 
-def write_token(file: Path) -> None:
-    """Write a new token into a new file of mode 600."""
-    write_private(file, secrets.token_hex(32).encode())
-
-
 def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
     """The checked keys of a device: no other user can read them, the certificate belongs to this key and is signed by
     this authority, it is valid today, and there is a token. Raises LoadError that says which of these does not hold."""
@@ -215,9 +209,9 @@ def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.envir
     Raises UsageError if `inherited` has a variable of Ray's that would override these."""
     return token_environment(keys.token, inherited=inherited) | {
         "RAY_USE_TLS": "1",
-        "RAY_TLS_SERVER_CERT": str(keys.folder / _DEVICE_CERTIFICATE),
-        "RAY_TLS_SERVER_KEY": str(keys.folder / _DEVICE_KEY),
-        "RAY_TLS_CA_CERT": str(keys.folder / _CERTIFICATE),
+        "RAY_TLS_SERVER_CERT": str(keys.certificate),
+        "RAY_TLS_SERVER_KEY": str(keys.key),
+        "RAY_TLS_CA_CERT": str(keys.authority),
     }
 
 

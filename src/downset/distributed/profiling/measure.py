@@ -32,6 +32,7 @@ from downset.distributed.profiling.costs import (
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice
 from downset.distributed.profiling.messenger import Messenger
 from downset.distributed.profiling.probes import Probe, ProbedDevice
+from downset.distributed.serving.nodes import device_resource
 from downset.distributed.serving.ray_fleet import RayFleet
 from downset.errors import LimitReached, UnsupportedError, UsageError
 from downset.extras import optional_library
@@ -42,14 +43,11 @@ __all__ = [
     "Group",
     "Measuring",
     "check_devices",
-    "device_resource_of",
-    "devices_of_cluster",
     "measure_cluster",
     "rounds_of_pairs",
     "seconds_a_message",
 ]
 
-_RESOURCE = "downset:"
 _FREES_S = 10.0
 _STREAMED = 2
 """Messages of a pair that are under way at once while successive messages are timed: as many as serving has under way.
@@ -79,18 +77,6 @@ class Effort:
     sizes: tuple[int, ...] = (16 << 10, 128 << 10, 512 << 10, 2 << 20)
     messages: int = 4
     answer_s: float = 120.0
-
-
-def device_resource_of(name: str) -> str:
-    """The name of Ray's custom resource of a device's node."""
-    return f"{_RESOURCE}{name}"
-
-
-def devices_of_cluster() -> tuple[str, ...]:
-    """The names of the devices in the cluster that this process has joined, in alphabetical order."""
-    ray = optional_library("ray", what="measuring a cluster", extra="cluster")
-    names = (name.removeprefix(_RESOURCE) for name in ray.cluster_resources() if name.startswith(_RESOURCE))
-    return tuple(sorted(names))
 
 
 def check_devices(names: Sequence[str]) -> None:
@@ -146,10 +132,10 @@ class Measuring:
 
     def __enter__(self) -> Measuring:
         ray = self._ray
-        there = ray.cluster_resources()
-        lacks = [name for name in self.names if device_resource_of(name) not in there]
+        there = self._fleet.present()
+        lacks = [name for name in self.names if name not in there]
         if lacks:
-            devices = ", ".join(devices_of_cluster()) or "no device"
+            devices = ", ".join(sorted(there)) or "no device"
             raise UsageError(f"the cluster has no device {', '.join(lacks)}; it has {devices}")
         until = time.monotonic() + _FREES_S  # ended actors are still counted for a while
         while busy := self._busy():
@@ -160,7 +146,7 @@ class Measuring:
         for name in self.names:
             self._actors.append(
                 remote.options(
-                    resources={device_resource_of(name): 1},
+                    resources={device_resource(name): 1},
                     num_cpus=0,
                     max_restarts=0,
                     max_concurrency=_CALLS,
@@ -175,7 +161,7 @@ class Measuring:
 
     def _busy(self) -> list[str]:
         free = self._ray.available_resources()
-        return [name for name in self.names if free.get(device_resource_of(name), 0) < 1]
+        return [name for name in self.names if free.get(device_resource(name), 0) < 1]
 
     def __exit__(self, *_: object) -> None:
         if self._messenger is not None:
@@ -281,8 +267,9 @@ class Measuring:
         """The least size of messages, and a large one of which many fit into a measurement."""
         return (self.effort.sizes[0], self.effort.sizes[-1] // 2)
 
-    def _ask_message(self, source: int, target: int, nbytes: int, count: int) -> Any:
-        return self._actors[source].send.remote(self.names[target], nbytes, count)
+    def _ask_message(self, source: int, target: int | None, nbytes: int, count: int) -> Any:
+        """`target`: None for this process."""
+        return self._actors[source].send.remote("" if target is None else self.names[target], nbytes, count)
 
     def sent(self, source: int, target: int, nbytes: int, count: int) -> list[float]:
         """Send so many messages from one device to another, one after another; the seconds until each had arrived."""
@@ -291,7 +278,7 @@ class Measuring:
 
     def results(self, device: int, nbytes: int, count: int) -> list[float]:
         """Have a device send so many messages to this process; the seconds until each had arrived."""
-        seconds: list[float] = self._answer(self._actors[device].send.remote("", nbytes, count), self.names[device])
+        seconds: list[float] = self._answer(self._ask_message(device, None, nbytes, count), self.names[device])
         return seconds
 
     def frames(self, device: int, nbytes: int, count: int = 1) -> list[float]:

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from downset.distributed.keys import open_keys
 from downset.distributed.profiling.messenger import Messenger
+from downset.distributed.serving.nodes import keys_and_address
 from downset.distributed.wire.endpoint import Peer
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library, optional_library
@@ -179,8 +179,7 @@ class ProbedDevice:
         self._progress = (0, time.monotonic())
         self._messenger: Messenger | None = None
         if name:
-            keys, address = open_keys(os.environ["DOWNSET_KEYS"]), os.environ["DOWNSET_ADDRESS"]
-            self._messenger = Messenger(name, keys, address)
+            self._messenger = Messenger(name, *keys_and_address())
 
     def here(self) -> Peer:
         """Where it takes messages."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from downset.distributed.keys import DeviceKeys
+from downset.distributed.keys import DeviceKeys, open_keys
 from downset.distributed.serving import ray_node
 from downset.errors import UsageError
 from downset.extras import optional_library
@@ -43,6 +43,7 @@ __all__ = [
     "head_address",
     "host_and_port",
     "is_host",
+    "keys_and_address",
     "ray_host",
     "start_node",
     "working_folder",
@@ -143,6 +144,11 @@ def common_environment() -> dict[str, str]:
 def device_environment(keys: DeviceKeys, address: str) -> dict[str, str]:
     """The variables by which a device's process knows its keys and the address at which others reach it."""
     return {"DOWNSET_KEYS": str(keys.folder), "DOWNSET_ADDRESS": address.strip("[]")}
+
+
+def keys_and_address() -> tuple[DeviceKeys, str]:
+    """The keys and the address of the device whose process this is, as `device_environment` states them."""
+    return open_keys(os.environ["DOWNSET_KEYS"]), os.environ["DOWNSET_ADDRESS"]
 
 
 def working_folder() -> Path:
@@ -272,6 +278,6 @@ def check_stores(wanted_bytes: int) -> None:
         ) from None
     if free < wanted_bytes:
         raise UsageError(
-            f"no memory for the object store: it takes {wanted} bytes and {place} has {format_bytes(free)} left; make "
-            "room there, or plan with a smaller frame window"
+            f"no memory for the object store: it takes {wanted} bytes and {place} has {format_bytes(free)} left; "
+            "make room there"
         )

@@ -40,6 +40,7 @@ from downset.distributed.serving.nodes import (
     free_port,
     head_address,
     host_and_port,
+    keys_and_address,
     start_node,
     working_folder,
 )
@@ -93,7 +94,7 @@ class RayDevice(ServingDevice):
     keys are, and at which address it is reached."""
 
     def __init__(self, name: str, threads: int) -> None:
-        keys, address = open_keys(os.environ["DOWNSET_KEYS"]), os.environ["DOWNSET_ADDRESS"]
+        keys, address = keys_and_address()
         super().__init__(name, threads=threads, keys=keys, address=address, watched=True)
 
 
