@@ -178,20 +178,16 @@ class _Form:
             storage = self.storage_of[tensor] if tensor != ABSENT else -1
             if storage >= 0:
                 self._join(written, storage, self._direct(op, tensor, None))
-        accesses = []
-        for storage, nbytes in read.items():
-            if storage not in written:
-                accesses.append(Access(storage, False, None if nbytes is None else nbytes * self.read, nbytes or 0))
-        for storage, nbytes in written.items():
-            if storage in read:
-                both = read[storage]
-                joint = (
-                    None if nbytes is None or both is None else (nbytes + both, nbytes * self.write + both * self.read)
-                )
-            else:
-                joint = None if nbytes is None else (nbytes, nbytes * self.write)
-            accesses.append(Access(storage, True, None if joint is None else joint[1], joint[0] if joint else 0))
-        return tuple(accesses)
+        return (
+            *(self._access(storage, nbytes, 0, False) for storage, nbytes in read.items() if storage not in written),
+            *(self._access(storage, read.get(storage, 0), nbytes, True) for storage, nbytes in written.items()),
+        )
+
+    def _access(self, storage: int, read: int | None, written: int | None, writes: bool) -> Access:
+        """An access that reads and writes so many bytes in slow memory; None: not allowed there."""
+        if read is None or written is None:
+            return Access(storage, writes, None)
+        return Access(storage, writes, read * self.read + written * self.write, read + written)
 
     @staticmethod
     def _join(table: dict[int, int | None], storage: int, nbytes: int | None) -> None:
