@@ -27,7 +27,7 @@ def order_free_bound(problem: MemoriesProblem, incumbent: int, *, clock: Clock) 
     """A cost that no order stays below, at most the incumbent."""
     seconds, nodes = clock.native(1 << 40)
     bound: int
-    bound, _, visited = native.compiled.memories_bound(problem.compiled, incumbent, 0.7 * seconds, nodes)
+    bound, visited = native.compiled.memories_bound(problem.compiled, incumbent, 0.7 * seconds, nodes)
     clock.count(visited)
     if bound < incumbent:
         bound = max(bound, _peak_bound(problem, clock))
