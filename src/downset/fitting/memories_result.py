@@ -55,6 +55,7 @@ def other_plans(options: TwoMemoriesOptions, graph: Graph, memories: TwoMemories
                 memory="tflm",
                 method=method,
                 time_limit_s=_OTHERS_S * options.time_limit_s,
+                work_limit=options.work_limit,
                 seed=options.seed,
             )
         except DownsetError:
