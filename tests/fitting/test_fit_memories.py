@@ -173,7 +173,7 @@ def test_the_command_says_what_is_where_and_json_keeps_its_schema(branches, tmp_
 
 
 def test_a_work_limit_alone_ends_every_search(branches, monkeypatch):
-    """Without a limit of time, each plan beside the one that is written is limited by the work, too."""
+    """Without a limit of time, the work limits each plan that the file is compared with."""
     limits, plan = [], fitting_result.plan_memories
 
     def told(graph, **given):
