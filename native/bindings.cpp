@@ -412,11 +412,10 @@ MemoriesFound memories_belady(const MemoriesProblem& problem, const Ints& order)
     return {cost, coded(quick.choices(AccessChains(problem, order)))};
 }
 
-// {value or -1, choices, bound, finished, states}
-std::tuple<Cost, std::vector<int>, Cost, bool, std::int64_t> memories_residency(const MemoriesProblem& problem,
-                                                                                const Ints& order, Cost incumbent,
-                                                                                int width, double seconds,
-                                                                                std::int64_t state_limit) {
+// {value or -1, choices, bound, states}
+std::tuple<Cost, std::vector<int>, Cost, std::int64_t> memories_residency(const MemoriesProblem& problem,
+                                                                          const Ints& order, Cost incumbent, int width,
+                                                                          double seconds, std::int64_t state_limit) {
     problem.check_order(order);
     require(width > 0 && width < 1 << 29, "width: ", width, " is not from 1 to below 2**29");
     require(incumbent >= 0 && incumbent < MemoriesProblem::kMost, "incumbent: ", incumbent,
@@ -424,7 +423,7 @@ std::tuple<Cost, std::vector<int>, Cost, bool, std::int64_t> memories_residency(
     const AccessChains chains(problem, order);
     const ResidencySearch search(chains, incumbent, 300);
     const auto result = search.run(incumbent, width, seconds, state_limit);
-    return {result.value, coded(result.choices), result.bound, result.finished, result.states};
+    return {result.value, coded(result.choices), result.bound, result.states};
 }
 
 std::pair<std::vector<std::pair<Cost, Ints>>, std::int64_t> memories_orders(const MemoriesProblem& problem, Ints order,
@@ -437,12 +436,12 @@ std::pair<std::vector<std::pair<Cost, Ints>>, std::int64_t> memories_orders(cons
     return {std::move(result.best), result.tried};
 }
 
-// {bound, finished, nodes}
-std::tuple<Cost, bool, std::int64_t> memories_bound(const MemoriesProblem& problem, Cost incumbent, double seconds,
-                                                    std::int64_t node_limit) {
+// {bound, nodes}
+std::pair<Cost, std::int64_t> memories_bound(const MemoriesProblem& problem, Cost incumbent, double seconds,
+                                             std::int64_t node_limit) {
     OrderFreeBound search(problem);
     const auto result = search.run(incumbent, seconds, node_limit);
-    return {result.bound, result.finished, result.nodes};
+    return {result.bound, result.nodes};
 }
 
 // {value or -1, order, bound, finished, states}
@@ -469,11 +468,11 @@ void bind_memories(nb::module_& module) {
                "(Cost, choices by link: 1 in fast memory, 2 kept there).");
     module.def("memories_residency", &memories_residency, "problem"_a, "order"_a, "incumbent"_a, "width"_a,
                "time_limit_s"_a, "state_limit"_a, Unlocked(),
-               "(Cost below the incumbent or -1, choices by link, bound, whether it ended, states).");
+               "(Cost below the incumbent or -1, choices by link, bound, states).");
     module.def("memories_orders", &memories_orders, "problem"_a, "order"_a, "seed"_a, "few"_a, "time_limit_s"_a,
                "tries"_a, "order_limit"_a, Unlocked(), "((Cost, order) of the best few orders, orders tried).");
     module.def("memories_bound", &memories_bound, "problem"_a, "incumbent"_a, "time_limit_s"_a, "node_limit"_a,
-               Unlocked(), "(Cost that no order stays below, whether the search ended, nodes).");
+               Unlocked(), "(Cost that no order stays below, nodes).");
     module.def("memories_joint", &memories_joint, "problem"_a, "incumbent"_a, "time_limit_s"_a, "state_limit"_a,
                Unlocked(), "(Cost below the incumbent or -1, order, bound, whether the search ended, states).");
 }

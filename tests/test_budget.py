@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LIMITS = st.none() | st.integers(0, 10**6)
 STEPS = st.lists(
-    st.sampled_from(["count", "late", "left", "within", "part", "up"]).flatmap(
+    st.sampled_from(["count", "late", "left", "within", "part", "share", "up"]).flatmap(
         lambda step: st.tuples(st.just(step), st.integers(0, 60_000))
     ),
     max_size=25,
@@ -53,6 +53,10 @@ def test_parts_count_on_the_whole_and_end_within_it(limit, steps):
             if step == "part":
                 clocks.append(clock.part(states=amount))
                 ends.append(min(ends[-1], counted + amount))
+            elif step == "share":
+                share = (1 + amount) / 60_001
+                clocks.append(clock.share(share))
+                ends.append(counted + int(share * max(ends[-1] - counted, 0)) if ends[-1] < math.inf else math.inf)
             elif ends[-1] < math.inf:
                 clocks.append(clock.within(amount / STATES_A_SECOND))
                 ends.append(min(ends[-1], counted + int(amount / STATES_A_SECOND * STATES_A_SECOND)))

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bits.hpp"
 #include "deadline.hpp"
 #include "memories/order_free.hpp"
 #include "memories/problem.hpp"
@@ -100,18 +101,7 @@ private:
         std::uint32_t index;
         std::int32_t op;
     };
-    struct Key {
-        Set ran, held, changed;
-        bool operator==(const Key&) const = default;
-    };
-    struct KeyHash {
-        std::size_t operator()(const Key& key) const {
-            std::uint64_t hash = key.ran * 0x9E3779B97F4A7C15ull;
-            hash = (hash ^ key.held ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ull;
-            hash = (hash ^ key.changed ^ (hash >> 32)) * 0x94D049BB133111EBull;
-            return hash ^ (hash >> 31);
-        }
-    };
+    using Key = FixedBits<3>;  // what ran, what is held, what of it is changed
 
     const MemoriesProblem& problem_;
     OrderFreeBound& rest_;
@@ -119,7 +109,7 @@ private:
     std::vector<Set> before_, touch_, reads_;
     std::vector<State> next_;
     std::vector<Origin> from_;
-    std::unordered_map<Key, std::uint32_t, KeyHash> seen_;
+    std::unordered_map<Key, std::uint32_t, BitsHash> seen_;
 
     static Set bit(int index) { return Set{1} << index; }
 
@@ -221,7 +211,7 @@ private:
         state.estimate = state.paid + rest_.remaining(state.ran, state.held, state.changed);
         if (state.estimate >= limit_) return;
         const auto [place, fresh] =
-            seen_.try_emplace({state.ran, state.held, state.changed}, static_cast<std::uint32_t>(next_.size()));
+            seen_.try_emplace(Key({state.ran, state.held, state.changed}), static_cast<std::uint32_t>(next_.size()));
         if (fresh) {
             next_.push_back(state);
             from_.push_back({index, v});

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "deadline.hpp"
+#include "memories/ascent.hpp"
 #include "memories/problem.hpp"
 
 namespace downset {
@@ -43,7 +44,6 @@ public:
 
     struct Found {
         Cost bound = 0;
-        bool finished = false;
         std::int64_t nodes = 0;
     };
 
@@ -72,14 +72,13 @@ public:
             if (node.bound >= incumbent) break;
             const int chosen = branch(node.fixed, node.prices);
             if (chosen < 0) break;
-            if (result.nodes >= node_limit || deadline.passed()) return result;
+            if (result.nodes >= node_limit || deadline.passed()) break;
             open.pop();
             for (const signed char leaves : {0, 1}) {
                 node.fixed[chosen] = leaves;
                 push(node.fixed, node.prices, node.bound, 60);
             }
         }
-        result.finished = true;
         return result;
     }
 
@@ -354,22 +353,10 @@ private:
     Cost ascend(const std::vector<signed char>& fixed, std::vector<double>& prices, Cost incumbent, int rounds) const {
         const std::vector<Bytes> needed = needs(fixed);
         if (needed.empty()) return incumbent;
-        std::vector<double> now = prices, slack(problem_.count);
-        double most = -INFINITY, step = 1.0;
-        int since = 0;
-        for (int round = 0; round < rounds; ++round) {
-            const double value = relaxed(fixed, now, needed, slack);
-            if (value > most + 1e-9)
-                most = value, prices = now, since = 0;
-            else if (++since == 6)
-                step /= 2, since = 0, now = prices;
-            double norm = 0;
-            for (int v = 0; v < problem_.count; ++v)
-                if (slack[v] > 0 || now[v] > 0) norm += slack[v] * slack[v];
-            if (norm <= 0 || step < 1e-4 || most >= static_cast<double>(incumbent)) break;
-            const double by = step * std::max(1.02 * static_cast<double>(incumbent) - value, 1.0) / norm;
-            for (int v = 0; v < problem_.count; ++v) now[v] = std::max(0.0, now[v] + by * slack[v]);
-        }
+        prices = ascend_prices(std::move(prices), incumbent, rounds, 6,
+                               [&](const std::vector<double>& now, std::vector<double>& slack) {
+                                   return relaxed(fixed, now, needed, slack);
+                               });
         return exact(fixed, prices, needed);
     }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memories/ascent.hpp"
 #include "memories/chains.hpp"
 
 namespace downset {
@@ -20,26 +21,14 @@ public:
 
     CapacityPrices(const AccessChains& chains, Cost incumbent, int rounds) : chains_(chains) {
         const int count = chains.problem.count;
-        std::vector<double> best(count, 0.0), now(count, 0.0), sums_now(count + 1, 0.0), slack(count);
+        std::vector<double> sums_now(count + 1, 0.0);
         std::vector<std::array<double, 3>> values;
-        double most = -1, step = 1.0;
-        int since = 0;
-        for (int round = 0; round < rounds; ++round) {
-            for (int p = 0; p < count; ++p) sums_now[p + 1] = sums_now[p] + now[p];
-            chains.values(sums_now, 1.0, values);
-            const double value = relaxed(sums_now, values, slack, now);
-            if (value > most + 1e-9)
-                most = value, best = now, since = 0;
-            else if (++since == 8)
-                step /= 2, since = 0, now = best;
-            double norm = 0;
-            for (int p = 0; p < count; ++p)
-                if (slack[p] > 0 || now[p] > 0) norm += slack[p] * slack[p];
-            if (norm <= 0 || step < 1e-4 || most >= static_cast<double>(incumbent)) break;
-            const double by = step * std::max(1.02 * static_cast<double>(incumbent) - value, 1.0) / norm;
-            for (int p = 0; p < count; ++p) now[p] = std::max(0.0, now[p] + by * slack[p]);
-        }
-        fix(best);
+        fix(ascend_prices(std::vector<double>(count, 0.0), incumbent, rounds, 8,
+                          [&](const std::vector<double>& now, std::vector<double>& slack) {
+                              for (int p = 0; p < count; ++p) sums_now[p + 1] = sums_now[p] + now[p];
+                              chains.values(sums_now, 1.0, values);
+                              return relaxed(sums_now, values, slack, now);
+                          }));
     }
 
 private:

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
 
+#include "bits.hpp"
 #include "deadline.hpp"
 #include "memories/chains.hpp"
 #include "memories/prices.hpp"
@@ -16,9 +16,8 @@
 namespace downset {
 
 struct ResidencyFound {
-    Cost value = -1;        // -1: none below the incumbent
-    Cost bound = 0;         // no residency of this order costs less
-    bool finished = false;  // whether value (or else the incumbent) is least
+    Cost value = -1;  // -1: none below the incumbent
+    Cost bound = 0;   // no residency of this order costs less
     std::int64_t states = 0;
     std::vector<AccessChoice> choices;  // by link
 };
@@ -37,10 +36,7 @@ public:
     ResidencyFound run(Cost incumbent, int width, double seconds, std::int64_t state_limit) const {
         ResidencyFound result;
         result.bound = std::max<Cost>(root(), 0);
-        if (slots_ > kSlots || result.bound >= incumbent) {
-            result.finished = result.bound >= incumbent;
-            return result;
-        }
+        if (slots_ > kSlots || result.bound >= incumbent) return result;
         const Deadline deadline(seconds);
         const Cost limit = incumbent * CapacityPrices::kScale;
         Cost dropped = limit;
@@ -69,30 +65,18 @@ public:
 
 private:
     struct State {
-        std::array<std::uint64_t, 2> held{}, changed{};
+        FixedBits<2> held, changed;   // by slot
         Cost paid = 0, estimate = 0;  // estimate: a bound on all completions, scaled
         Bytes kept = 0, used = 0;     // bytes that stay in fast memory; bytes used at this position
         std::uint32_t origin = 0;     // index in the layer before, and the choice
     };
-    struct Key {
-        std::array<std::uint64_t, 4> sets;
-        Bytes used;
-        bool operator==(const Key&) const = default;
-    };
-    struct KeyHash {
-        std::size_t operator()(const Key& key) const {
-            std::uint64_t hash = static_cast<std::uint64_t>(key.used) * 0x9E3779B97F4A7C15ull;
-            for (const std::uint64_t word : key.sets) hash = (hash ^ word ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ull;
-            return hash ^ (hash >> 32);
-        }
-    };
+    using Key = FixedBits<5>;  // what is held, what of it is changed, and the bytes used as one word
     static constexpr std::uint32_t kFast = 1, kKeep = 2;
     static constexpr int kBefore = 4;  // the best states of a layer, to which all others are compared
 
     const AccessChains& chains_;
     CapacityPrices prices_;
     std::vector<int> slot_;
-    std::vector<int> storage_in_;  // by slot and link: not needed beyond a layer, so by layer
     int slots_ = 0;
 
     // Slots by lifetimes; freed before they are taken again.
@@ -123,18 +107,17 @@ private:
     std::vector<State> advance(int number, bool closes, Cost limit, const std::vector<State>& states) const {
         const auto& link = chains_.links[number];
         const auto& problem = chains_.problem;
-        const int slot = slot_[link.storage], word = slot / 64;
-        const std::uint64_t bit = std::uint64_t{1} << slot % 64;
+        const int slot = slot_[link.storage];
         const Bytes room = problem.room[link.storage];
         const bool runs = link.kind == AccessChains::kAccess;
         std::vector<State> next;
-        std::unordered_map<Key, std::uint32_t, KeyHash> seen;
+        std::unordered_map<Key, std::uint32_t, BitsHash> seen;
         seen.reserve(2 * states.size());
         for (std::uint32_t index = 0; index < states.size(); ++index) {
             const State& from = states[index];
-            const bool held = from.held[word] & bit;
-            const int state = !held ? AccessChains::kSlow
-                                    : (from.changed[word] & bit ? AccessChains::kChanged : AccessChains::kCopied);
+            const bool held = from.held.has(slot);
+            const int state =
+                !held ? AccessChains::kSlow : (from.changed.has(slot) ? AccessChains::kChanged : AccessChains::kCopied);
             const Cost before = prices_.arrive[number][state];
             chains_.choices(link, state, [&](AccessChoice choice, Cost cost, int then) {
                 State child = from;
@@ -142,10 +125,10 @@ private:
                 child.estimate += chains_.priced(link, state, choice, cost, then, prices_.sums, CapacityPrices::kScale,
                                                  prices_.arrive) -
                                   before;
-                child.held[word] &= ~bit, child.changed[word] &= ~bit;
+                child.held.remove(slot), child.changed.remove(slot);
                 if (choice.keep) {
-                    child.held[word] |= bit;
-                    if (then == AccessChains::kChanged) child.changed[word] |= bit;
+                    child.held.add(slot);
+                    if (then == AccessChains::kChanged) child.changed.add(slot);
                 }
                 child.kept += (choice.keep ? room : 0) - (held ? room : 0);
                 if (runs && choice.fast && !held) child.used += room;
@@ -154,7 +137,8 @@ private:
                 if (child.estimate >= limit) return;
                 if (closes || !runs) child.used = 0;
                 child.origin = index << 2 | (choice.fast ? kFast : 0) | (choice.keep ? kKeep : 0);
-                const Key key{{child.held[0], child.held[1], child.changed[0], child.changed[1]}, child.used};
+                const auto &kept = child.held.words, &new_there = child.changed.words;
+                const Key key({kept[0], kept[1], new_there[0], new_there[1], static_cast<Word>(child.used)});
                 const auto [place, fresh] = seen.try_emplace(key, static_cast<std::uint32_t>(next.size()));
                 if (fresh)
                     next.push_back(child);
@@ -193,7 +177,6 @@ private:
         const Cost least = result.value < 0 ? incumbent : result.value;
         const Cost rounded = (dropped + CapacityPrices::kScale - 1) / CapacityPrices::kScale;
         result.bound = std::max(result.bound, std::min(least, rounded));
-        result.finished = result.bound >= least;
     }
 };
 

@@ -136,10 +136,8 @@ def memories_belady(problem: MemoriesProblem, order: Sequence[int]) -> tuple[int
 
 def memories_residency(
     problem: MemoriesProblem, order: Sequence[int], incumbent: int, width: int, time_limit_s: float, state_limit: int
-) -> tuple[int, list[int], int, bool, int]:
-    """
-    (Cost below the incumbent or -1, choices by link, bound, whether it ended, states).
-    """
+) -> tuple[int, list[int], int, int]:
+    """(Cost below the incumbent or -1, choices by link, bound, states)."""
 
 def memories_orders(
     problem: MemoriesProblem,
@@ -152,10 +150,8 @@ def memories_orders(
 ) -> tuple[list[tuple[int, list[int]]], int]:
     """((Cost, order) of the best few orders, orders tried)."""
 
-def memories_bound(
-    problem: MemoriesProblem, incumbent: int, time_limit_s: float, node_limit: int
-) -> tuple[int, bool, int]:
-    """(Cost that no order stays below, whether the search ended, nodes)."""
+def memories_bound(problem: MemoriesProblem, incumbent: int, time_limit_s: float, node_limit: int) -> tuple[int, int]:
+    """(Cost that no order stays below, nodes)."""
 
 def memories_joint(
     problem: MemoriesProblem, incumbent: int, time_limit_s: float, state_limit: int

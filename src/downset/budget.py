@@ -184,6 +184,11 @@ class Clock:
         most = min(max(states, 0), self.left_states())
         return Clock(Budget(seconds, None if most == MANY else most, self.budget.seed), self._count, self._now)
 
+    def share(self, share: float) -> Clock:
+        """The clock of a part that takes at most this share, above 0, of the seconds and of the states left."""
+        states = MANY if self._last is None else int(share * self.left_states())
+        return self.part(seconds=share * self.left_s(), states=states)
+
     def timed(self) -> Clock:
         """A clock for work that counts no states: it has the time that is left, and half a second at least, so
         that a strategy for a few thousand records or fewer is never cut short."""

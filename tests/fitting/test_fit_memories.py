@@ -15,6 +15,7 @@ import downset as ds
 from downset.commands.fit import fit as command
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.fitting import memories as fitting
+from downset.fitting import memories_result as fitting_result
 from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.formats.firmware_memories import memories_firmware, note_bytes
 from downset.formats.reading import load
@@ -169,6 +170,21 @@ def test_the_command_says_what_is_where_and_json_keeps_its_schema(branches, tmp_
     shown = completed(*words).stdout
     assert "to and from slow memory" in shown and "nothing of this ran on a board" in shown
     assert "written:" in shown and f"{found.moved:,}" in shown
+
+
+def test_a_work_limit_alone_ends_every_search(branches, monkeypatch):
+    """Without a limit of time, the work limits each plan that the file is compared with."""
+    limits, plan = [], fitting_result.plan_memories
+
+    def told(graph, **given):
+        limits.append((given["method"], given["time_limit_s"], given["work_limit"]))
+        return plan(graph, **given)
+
+    monkeypatch.setattr(fitting_result, "plan_memories", told)
+    ds.fit_memories(
+        branches, fast_bytes=room(branches, 10_000), slow_bytes=1 << 20, time_limit_s=float("inf"), work_limit=1_000
+    )
+    assert limits == [(method, float("inf"), 1_000) for method in ("file_order", "least_peak", "belady")]
 
 
 def test_prices_change_the_plan_and_its_cost_is_said(branches):

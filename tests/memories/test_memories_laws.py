@@ -25,8 +25,7 @@ SEEDS = range(cases(60))
 
 
 def form_of(problem):
-    names = tuple(str(index) for index in range(len(problem.storages)))
-    return MemoriesForm(problem, (), tuple(map(str, range(len(problem.predecessors)))), names, 1)
+    return MemoriesForm(problem, (), 1)
 
 
 def orders(problem):

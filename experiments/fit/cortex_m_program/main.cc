@@ -1,9 +1,9 @@
 // Loads the model that lies in memory at MODEL into TFLite Micro with an arena at ARENA, runs it once on fixed inputs,
 // and prints the bytes of the arena and a hash of the outputs.
-#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 
+#include "fixed_run.h"
 #include "tensorflow/lite/micro/micro_mutable_op_resolver.h"
 #include "tensorflow/lite/micro/micro_resource_variable.h"
 #include "tensorflow/lite/micro/recording_micro_interpreter.h"
@@ -11,16 +11,6 @@
 
 constexpr size_t kArenaBytes = 8 << 20;
 constexpr int kVariables = 16;
-
-extern "C" void DebugLog(const char* format, va_list arguments) { vprintf(format, arguments); }
-extern "C" int DebugVsnprintf(char* buffer, size_t size, const char* format, va_list arguments) {
-  return vsnprintf(buffer, size, format, arguments);
-}
-namespace tflite {
-void InitializeTarget() {}
-uint32_t ticks_per_second() { return 0; }
-uint32_t GetCurrentTimeTicks() { return 0; }
-}  // namespace tflite
 
 int main() {
   static tflite::MicroMutableOpResolver<48> operators;
@@ -56,19 +46,11 @@ int main() {
   const tflite::Model* model = tflite::GetModel(reinterpret_cast<const void*>(MODEL));
   static tflite::RecordingMicroInterpreter interpreter(model, operators, allocator, variables);
   if (interpreter.AllocateTensors() != kTfLiteOk) return 1;
-  for (size_t input = 0; input < interpreter.inputs_size(); ++input) {
-    TfLiteTensor* tensor = interpreter.input(input);
-    for (size_t place = 0; place < tensor->bytes; ++place) tensor->data.uint8[place] = place * 37 + 11;
-  }
+  FillInputs(interpreter);
   if (interpreter.Invoke() != kTfLiteOk) return 2;
-  uint32_t hash = 2166136261u;
-  for (size_t output = 0; output < interpreter.outputs_size(); ++output) {
-    const TfLiteTensor* tensor = interpreter.output(output);
-    for (size_t place = 0; place < tensor->bytes; ++place) hash = (hash ^ tensor->data.uint8[place]) * 16777619u;
-  }
   auto* taken = interpreter.GetMicroAllocator().GetSimpleMemoryAllocator();
   printf("used %u head %u tail %u outputs %08x\n", static_cast<unsigned>(interpreter.arena_used_bytes()),
          static_cast<unsigned>(taken->GetNonPersistentUsedBytes()),
-         static_cast<unsigned>(taken->GetPersistentUsedBytes()), static_cast<unsigned>(hash));
+         static_cast<unsigned>(taken->GetPersistentUsedBytes()), static_cast<unsigned>(HashOfOutputs(interpreter)));
   return 0;
 }

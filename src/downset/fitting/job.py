@@ -7,9 +7,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from downset.budget import BUSY, INTERRUPTED, Budget, check_work_limit
 from downset.errors import UsageError
@@ -29,7 +29,10 @@ __all__ = [
     "RewriteName",
     "SearchTime",
     "StatesName",
+    "call_of",
+    "check_limits",
     "check_options",
+    "check_result_path",
     "policy_of",
 ]
 
@@ -225,6 +228,19 @@ def policy_of(options: FitOptions, target: Target) -> Policy:
     return options.policy() if target.sessions is None else Policy(options.slower, options.larger)
 
 
+def call_of(name: str, options: Any, defaults: Any, *stated: str) -> Call:
+    """The call of a function whose keywords are the fields of `options`, and the first of them its argument: with those
+    that are not the defaults, and those `stated`."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)[1:]}
+    values["inputs"] = tuple(map(os.fspath, options.inputs))
+    settings = tuple(
+        Setting(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+        for name, value in values.items()
+        if name in stated or (value != getattr(defaults, name) and value not in ((), {}))
+    )
+    return Call(name, settings, (os.fspath(options.model),))
+
+
 def check_options(options: FitOptions) -> Target:
     """The target of these options. Raises UsageError where an option has no meaning, alone or with the others."""
     check_path(options.model, "model")
@@ -233,14 +249,14 @@ def check_options(options: FitOptions) -> Target:
             check_path(getattr(options, name), name)
     path = Path(options.model)
     target = _with_kernels(_target_of(path, options.target), options.kernels)
-    check_work_limit(options.work_limit)
+    check_limits(options.time_limit_s, options.work_limit)
     _check_values(options)
     if options.states == "in-place" and not target.offsets:
         raise UsageError(f"states in place are for TFLite Micro (target tflm): {target.name} ignores offsets")
     _check_policy(options, target)
     _check_arena(options, target)
     if options.output is not None:
-        _check_result_path(path, options.output)
+        check_result_path(path, options.output)
     if options.session is not None:
         _check_session(path, target, options.output, options.session)
     return target
@@ -274,9 +290,14 @@ def _with_kernels(target: Target, kernels: str | None) -> Target:
     return adapted
 
 
+def check_limits(time_limit_s: float, work_limit: int | None) -> None:
+    """Raise UsageError for limits that leave no search."""
+    check_work_limit(work_limit)
+    if not time_limit_s > 0:
+        raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; give more than 0")
+
+
 def _check_values(options: FitOptions) -> None:
-    if not options.time_limit_s > 0:
-        raise UsageError(f"a time limit of {options.time_limit_s:g} s leaves no time; give more than 0")
     if options.rewrite not in ("auto", "off"):
         raise UsageError(f"rewrite must be 'auto' or 'off', not {options.rewrite!r}")
     if options.states not in get_args(StatesName):
@@ -318,7 +339,8 @@ def _check_session(path: Path, target: Target, output: FilePath | None, session:
         raise UsageError(f"output and session both name {session}; give each a file of its own")
 
 
-def _check_result_path(path: Path, output: FilePath) -> None:
+def check_result_path(path: Path, output: FilePath) -> None:
+    """Raise UsageError where the result cannot be written there: over the model, or as a file of another format."""
     check_output(output, source=path)
     if Path(output).suffix.lower() != path.suffix.lower():
         raise UsageError(f"output {output} must end in {path.suffix}, like the model")

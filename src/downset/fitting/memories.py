@@ -12,9 +12,10 @@ from downset.fitting.job import FilePath, Listener
 from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import MovedFile, other_plans, result_of
 from downset.fitting.memories_strips import networks_in_strips
+from downset.fitting.preparing import refuse_moves
 from downset.formats.firmware import planning_bytes
 from downset.formats.reading import check_readable, load
-from downset.formats.tflite.read import body_operators, resource_variables, two_memories
+from downset.formats.tflite.read import body_operators, resource_variables
 from downset.formats.tflite.write import export_in_memories
 from downset.graph.core import Graph
 from downset.memories.of_graph import Prices
@@ -112,12 +113,12 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
         with listener.searching():
             moved = _made(job, tail_bytes)
         listener.progress("comparing it with the original")
-        outputs, ran_at = _compared(job, moved)
+        outputs = _compared(job, moved)
         others = other_plans(job.options, graph, moved.memories)
         check_state(path, state)
         if options.output is not None:
             copy_whole(moved.path, Path(options.output))
-        result = result_of(options, moved, outputs, others, original=graph, ran_at=ran_at)
+        result = result_of(options, moved, outputs, others, original=graph)
     return replace(result, command=memories_call(options))
 
 
@@ -134,10 +135,7 @@ class _MemoriesJob:
 
 def _readable(path: Path) -> Graph:
     """The network of a file whose tensors a plan can place, all of them. Raises UnsupportedError for any other."""
-    if two_memories(path) is not None:
-        raise UnsupportedError(
-            f"{path} has moves between two memories already, which follow its own order and offsets: fit the original"
-        )
+    refuse_moves(path)
     graph = load(path)
     kept = [tensor.name for tensor in graph.tensors if tensor.role == "state"]
     if resource_variables(path) or graph.states or kept:
@@ -205,9 +203,10 @@ def _of_network(job: _MemoriesJob, graph: Graph, model: MemoryModel, persistent:
         plan = _plan(job, graph, memories, model)
         program = program_of(graph, plan, model)
         export_in_memories(path, graph, program, memories)
-        tail_bytes = tflm.measure(_runnable(path, graph, program, memories)[0], steps=1).tail_bytes
+        run_path, ran_at = _runnable(path, graph, program, memories)
+        tail_bytes = tflm.measure(run_path, steps=1).tail_bytes
         if tail_bytes <= persistent:
-            return MovedFile(path, graph, plan, program, memories, tail_bytes)
+            return MovedFile(path, graph, plan, program, memories, tail_bytes, run_path, ran_at)
         persistent = align_up(tail_bytes + (tail_bytes - persistent) // 4, ALIGNMENT)
     raise LimitReached(
         f"TFLite Micro's persistent part grew with the moves of every plan, last to {format_bytes(tail_bytes)} B; give "
@@ -291,17 +290,15 @@ def _runnable(path: Path, graph: Graph, program: MovedProgram, memories: TwoMemo
     return twin, shorter
 
 
-def _compared(job: _MemoriesJob, moved: MovedFile) -> tuple[Comparison, int | None]:
-    """The proof of the file and a run of both; and the distance of that run, where it was not the file's. Raises
-    InvalidPlan where the two differ."""
+def _compared(job: _MemoriesJob, moved: MovedFile) -> Comparison:
+    """The proof of the file and a run of both. Raises InvalidPlan where the two differ."""
     original = Path(job.options.model)
     proof = prove_same(original, moved.path)
-    twin, ran_at = _runnable(moved.path, moved.graph, moved.program, moved.memories)
     source = FeedSource(None, job.options.seed, job.options.inputs)
-    comparison = compare_outputs(original, twin, runtime="tflm", source=source, proof=proof)
+    comparison = compare_outputs(original, moved.run_path, runtime="tflm", source=source, proof=proof)
     if not comparison.agrees() or (moved.graph is job.graph and not comparison.equal):
         raise InvalidPlan(
             f"{original}: in TFLite Micro the file with moves differs by up to {comparison.max_abs_error or 0:g} of "
             f"{comparison.largest:g}; nothing written"
         )
-    return comparison, ran_at
+    return comparison

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from downset.budget import check_work_limit
 from downset.errors import UsageError
-from downset.fitting.job import FilePath
+from downset.fitting.job import FilePath, call_of, check_limits, check_result_path
+from downset.memories.of_graph import Prices
 from downset.memory.kernel_libraries import kernel_library
 from downset.messages import Call, Message, Setting
-from downset.process.whole_files import check_output
 from downset.results.two_memories import ALIGNMENT
 from downset.text import check_path, format_bytes
 
@@ -20,7 +18,7 @@ __all__ = ["LARGEST_OFFSET", "TwoMemoriesOptions", "check_memories_options", "me
 
 LARGEST_OFFSET = (1 << 31) - 1
 """Offsets in a `.tflite` file are whole numbers of 32 bits."""
-_PRICES = ("load", "store", "read", "write")
+_PRICES = tuple(one.name for one in fields(Prices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +54,8 @@ def check_memories_options(options: TwoMemoriesOptions) -> None:
         )
     if options.output is not None:
         check_path(options.output, "output")
-        check_output(options.output, source=path)
-        if Path(options.output).suffix.lower() != path.suffix.lower():
-            raise UsageError(f"output {options.output} must end in {path.suffix}, like the model")
-    check_work_limit(options.work_limit)
-    if not options.time_limit_s > 0:
-        raise UsageError(f"a time limit of {options.time_limit_s:g} s leaves no time; give more than 0")
+        check_result_path(path, options.output)
+    check_limits(options.time_limit_s, options.work_limit)
     if options.kernels is not None:
         kernel_library(options.kernels)
     for name in ("fast_bytes", "slow_bytes"):
@@ -93,19 +87,13 @@ def _check_distance(options: TwoMemoriesOptions) -> None:
 
 
 def _check_prices(prices: Mapping[str, float] | None) -> None:
-    for name, price in (prices or {}).items():
+    for name in prices or {}:
         if name not in _PRICES:
             raise UsageError(f"prices has {name!r}; it takes {', '.join(_PRICES)}")
-        if not price > 0:
-            raise UsageError(f"the price of a {name} is {price:g}: give a number above 0")
+    Prices(**(prices or {})).whole()
 
 
 def memories_call(options: TwoMemoriesOptions) -> Call:
     """The call of `fit_memories` with these options: those that are not the defaults."""
     defaults = TwoMemoriesOptions(options.model, options.fast_bytes, options.slow_bytes)
-    settings = []
-    for one in fields(options)[1:]:
-        value = getattr(options, one.name)
-        if one.name in ("fast_bytes", "slow_bytes") or value != getattr(defaults, one.name):
-            settings.append(Setting(one.name, os.fspath(value) if isinstance(value, os.PathLike) else value))
-    return Call("fit_memories", tuple(settings), (os.fspath(options.model),))
+    return call_of("fit_memories", options, defaults, "fast_bytes", "slow_bytes")

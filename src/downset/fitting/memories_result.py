@@ -29,7 +29,8 @@ _OTHERS_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class MovedFile:
-    """A file with moves, its network and its plan. `tail_bytes`: its persistent part, measured."""
+    """A file with moves, its network and its plan. `tail_bytes`: its persistent part, measured. `run_path`: the file
+    that is run here, at the distance `ran_at` where its own is too long for a run."""
 
     path: Path
     graph: Graph
@@ -37,6 +38,8 @@ class MovedFile:
     program: MovedProgram
     memories: TwoMemories
     tail_bytes: int
+    run_path: Path
+    ran_at: int | None
 
 
 def other_plans(options: TwoMemoriesOptions, graph: Graph, memories: TwoMemories) -> tuple[OtherPlan, ...]:
@@ -52,6 +55,7 @@ def other_plans(options: TwoMemoriesOptions, graph: Graph, memories: TwoMemories
                 memory="tflm",
                 method=method,
                 time_limit_s=_OTHERS_S * options.time_limit_s,
+                work_limit=options.work_limit,
                 seed=options.seed,
             )
         except DownsetError:
@@ -73,7 +77,6 @@ def result_of(
     others: Sequence[OtherPlan],
     *,
     original: Graph,
-    ran_at: int | None,
 ) -> MemoriesFit:
     """The result. The file is written already where that was asked for."""
     notes = []
@@ -94,7 +97,7 @@ def result_of(
         kernels=moved.memories.kernels,
         stated_kernels=options.kernels is not None,
         output_path=None if options.output is None else str(options.output),
-        ran_at=ran_at,
+        ran_at=moved.ran_at,
         prices=dict(options.prices or {}),
         cost=float(moved.plan.evidence.value) if options.prices else None,
         original_operators=0 if moved.graph is original else len(original.ops),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from dataclasses import fields
 
 from downset.fitting.candidates import Candidate
 from downset.fitting.cheap_strips import LEAST_SHARE
 from downset.fitting.choosing import Candidates
-from downset.fitting.job import FitOptions, Job, policy_of
+from downset.fitting.job import FitOptions, Job, call_of, policy_of
 from downset.fitting.strips import StripSearch
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
@@ -26,15 +24,7 @@ _PLACED_SHARE = 0.05
 
 def fit_call(options: FitOptions, *stated: str) -> Call:
     """The call of `fit` with these options: those that are not the defaults, and those `stated`."""
-    values = {field.name: getattr(options, field.name) for field in fields(options)[1:]}
-    defaults = FitOptions(options.model)
-    values["inputs"] = tuple(map(os.fspath, options.inputs))
-    settings = tuple(
-        Setting(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
-        for name, value in values.items()
-        if name in stated or (value != getattr(defaults, name) and value not in ((), {}))
-    )
-    return Call("fit", settings, (os.fspath(options.model),))
+    return call_of("fit", options, FitOptions(options.model), *stated)
 
 
 def offer_strips(job: Job, candidates: Candidates, result: Fit, call: Call) -> NextStep | None:

@@ -30,7 +30,7 @@ from downset.runtimes.outputs import in_litert
 from downset.runtimes.targets import TARGETS, Target
 from downset.text import counted, format_bytes, shortened
 
-__all__ = ["as_int8", "int8_note", "measure_original", "read", "start"]
+__all__ = ["as_int8", "int8_note", "measure_original", "read", "refuse_moves", "start"]
 
 
 def start(options: FitOptions, target: Target, scratch: Path, listener: Listener) -> Job:
@@ -50,16 +50,22 @@ def start(options: FitOptions, target: Target, scratch: Path, listener: Listener
     return replace(job, path=path)
 
 
+def refuse_moves(path: Path) -> None:
+    """Raise UnsupportedError for a `.tflite` file with moves between two memories."""
+    if two_memories(path) is not None:
+        raise UnsupportedError(
+            f"{path} has moves between two memories, which follow its own order and offsets: fit the original that it "
+            "was made from"
+        )
+
+
 def read(job: Job) -> Original:
     """The network in the file that the runtime executes, not yet measured. Raises where weights beside the file are
     missing or cut short, where the output has no room for them, and where the user's inputs do not fit the network."""
     if WRITERS[job.form].weights_outside:
         check_stored(job.path)
-    if job.form == ".tflite" and two_memories(job.path) is not None:
-        raise UnsupportedError(
-            f"{job.path} has moves between two memories, which follow its own order and offsets: fit the original that "
-            "it was made from"
-        )
+    if job.form == ".tflite":
+        refuse_moves(job.path)
     executed, notes = _executed_file(job)
     try:
         graph = _load(job, executed)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph, Op, Tensor
-from downset.integrations.executorch_order import Dialect, SpecStorage, Units, is_alloc
+from downset.integrations.executorch_order import Dialect, SpecStorage, Units, is_alloc, link
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram, program_of
 from downset.memory.models import MEMORY_MODELS
@@ -82,16 +81,16 @@ def with_moves(graph_module: Any, dialect: Dialect, settings: MemorySettings) ->
     """Put the moves of a plan into the graph, and its nodes into the order of the plan. Raises InfeasibleError where
     the memories hold no plan, and UnsupportedError for a graph whose tensors no move copies."""
     cloned = _ClonedGraph(graph_module.graph, dialect)
+    memory = replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment)
     plan = plan_memories(
         cloned.network,
         fast=settings.fast_bytes,
         slow=settings.slow_bytes,
-        memory=replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment),
+        memory=memory,
         direct="size",
         method=settings.method,
         time_limit_s=settings.time_limit_s,
     )
-    memory = replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment)
     moved = cloned.write(plan, program_of(cloned.network, plan, memory))
     graph_module.graph.lint()
     graph_module.recompile()
@@ -162,7 +161,7 @@ class _ClonedGraph:
             raise UnsupportedError(f"no move copies {spec!r}, which is a view")
         spec.init_mem_planning_fields()
         node = holds.get(source) or self._units.root_node(self._storages[tensor])
-        with self._graph.inserting_before(self._output()):
+        with self._graph.inserting_before(self._graph.output_node()):
             allocated = self._graph.call_function(memory.alloc, ((tuple(spec.shape), spec.dtype),))
             call = self._graph.call_function(
                 torch.ops.dim_order_ops._clone_dim_order.out,
@@ -212,7 +211,7 @@ class _ClonedGraph:
         from executorch.exir.passes.replace_view_copy_with_view_pass import _ViewSpec
 
         shape = list(node.meta["spec"].shape)
-        with self._graph.inserting_before(self._output()):
+        with self._graph.inserting_before(self._graph.output_node()):
             view = self._graph.call_function(memory.view, (base, shape))
         view.meta.update({key: value for key, value in node.meta.items() if key != "spec"})
         view.meta["spec"] = _ViewSpec(base.meta["spec"], shape)
@@ -223,7 +222,7 @@ class _ClonedGraph:
         self, program: MovedProgram, holds: dict[int, Any], replaced: dict[tuple[Any, int], Any], sequence: list[Any]
     ) -> None:
         """Let the output read the last copies, drop views that nothing reads, and put the nodes into their sequence."""
-        output = self._output()
+        output = self._graph.output_node()
         last = dict(zip(self.network.outputs, program.outputs, strict=True))
         for read in output.all_input_nodes:
             number = self._copy_read(read, last)
@@ -232,15 +231,10 @@ class _ClonedGraph:
                 sequence += new
                 output.replace_input_with(read, other)
         sequence.append(output)
-        for earlier, later in pairwise(sequence):
-            if earlier.next is not later:
-                earlier.append(later)
+        link(sequence)
         for node in reversed(sequence):
             if _is_view(node) and not node.users:
                 self._graph.erase_node(node)
-
-    def _output(self) -> Any:
-        return next(node for node in self._graph.nodes if node.op == "output")
 
 
 def _is_planned(storage: SpecStorage) -> bool:

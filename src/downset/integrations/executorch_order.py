@@ -22,7 +22,7 @@ from downset.memory.records import Record, align_up
 from downset.results.plans import Order
 from downset.text import abridged, format_bytes
 
-__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "is_alloc", "reordered"]
+__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "is_alloc", "link", "reordered"]
 
 _SHARES = "_share_alloc_with_arg_idx"
 """The mark of a call that writes into the bytes of one of its arguments."""
@@ -105,14 +105,19 @@ def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, 
     chosen = after < before
     steps = order.steps if chosen else file_steps
     sequence = [*units.head, *chain.from_iterable(units.members[step] for step in steps)]
-    for earlier, later in pairwise(sequence):
-        if earlier.next is not later:
-            earlier.append(later)
+    link(sequence)
     if sequence[0] is not next(iter(graph.nodes)):
         next(iter(graph.nodes)).prepend(sequence[0])
     graph.lint()
     graph_module.recompile()
     return GraphReport(len(graph.nodes), before, after, order, chosen)
+
+
+def link(sequence: Sequence[Any]) -> None:
+    """Let nodes of a graph follow each other in this sequence, behind its first node."""
+    for earlier, later in pairwise(sequence):
+        if earlier.next is not later:
+            earlier.append(later)
 
 
 @dataclass(slots=True)

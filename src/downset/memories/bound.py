@@ -10,13 +10,14 @@ Deviations: of P* bytes, P* less the capacity are outside fast memory at the pea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
 
 from downset import native
 from downset.budget import Clock
 from downset.memories.least_peak import peak_problem
-from downset.memories.problem import MemoriesProblem, Whereabouts
+from downset.memories.problem import Access, MemoriesProblem, MemoryStorage, Whereabouts
 from downset.orders.optimal import optimal
 
 __all__ = ["order_free_bound"]
@@ -26,7 +27,7 @@ def order_free_bound(problem: MemoriesProblem, incumbent: int, *, clock: Clock) 
     """A cost that no order stays below, at most the incumbent."""
     seconds, nodes = clock.native(1 << 40)
     bound: int
-    bound, _, visited = native.compiled.memories_bound(problem.compiled, incumbent, 0.7 * seconds, nodes)
+    bound, visited = native.compiled.memories_bound(problem.compiled, incumbent, 0.7 * seconds, nodes)
     clock.count(visited)
     if bound < incumbent:
         bound = max(bound, _peak_bound(problem, clock))
@@ -42,8 +43,12 @@ def _unit(problem: MemoriesProblem) -> int:
 
 def _peak_bound(problem: MemoriesProblem, clock: Clock) -> int:
     """The bytes outside fast memory at the least peak, at the least cost of a byte."""
-    least: dict[int, int] = {index: _leaving_cost(problem, index) for index in range(len(problem.storages))}
-    dear = [index for index, cost in least.items() if cost > 0 and problem.storages[index].room_bytes]
+    accessed: list[list[Access]] = [[] for _ in problem.storages]
+    for accesses in problem.accesses:
+        for access in accesses:
+            accessed[access.storage].append(access)
+    least = [_leaving_cost(storage, of_it) for storage, of_it in zip(problem.storages, accessed, strict=True)]
+    dear = [index for index, cost in enumerate(least) if cost > 0 and problem.storages[index].room_bytes]
     if not dear:
         return 0
     # free ones leave: the least peak of the others
@@ -64,10 +69,9 @@ def _peak_bound(problem: MemoriesProblem, clock: Clock) -> int:
     return -(-over * least[cheapest] // problem.storages[cheapest].room_bytes)
 
 
-def _leaving_cost(problem: MemoriesProblem, index: int) -> int:
-    """The least that it costs if the storage is outside fast memory at some operator while it is alive."""
-    storage = problem.storages[index]
-    accesses = [access for listed in problem.accesses for access in listed if access.storage == index]
+def _leaving_cost(storage: MemoryStorage, accesses: Sequence[Access]) -> int:
+    """The least that it costs if the storage is outside fast memory at some operator while it is alive. `accesses`: all
+    of this storage."""
     reads = [access for access in accesses if not access.writes]
     writes = [access for access in accesses if access.writes]
     if storage.begins == Whereabouts.SLOW or len(writes) > 1:

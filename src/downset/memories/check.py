@@ -8,7 +8,7 @@ from downset.errors import InvalidPlan
 from downset.memories.problem import MemoriesProblem, Whereabouts
 from downset.memory.records import Record
 from downset.orders.check import verify_steps
-from downset.results.memories import MemoriesPlan, Residence
+from downset.results.memories import MemoriesPlan, Move, Residence
 
 __all__ = ["check_memories"]
 
@@ -44,6 +44,9 @@ class _Machine:
         self.slow: set[int] = set()
         self.in_slow: dict[int, list[int]] = {}
         self.moved_bytes = self.direct_bytes = self.cost = 0
+        self.moves_at: dict[int, list[Move]] = {}
+        for move in plan.moves:
+            self.moves_at.setdefault(move.position, []).append(move)
         self.at: dict[int, list[Residence]] = {}
         for residence in plan.residences:
             if not 0 <= residence.start < residence.stop <= len(plan.order):
@@ -62,7 +65,7 @@ class _Machine:
     def move(self, position: int) -> None:
         """The moves before the operator at `position`; then what no residence covers any more is gone."""
         loaded = False
-        for move in (one for one in self.plan.moves if one.position == position):
+        for move in self.moves_at.get(position, ()):
             storage = self.problem.storages[move.storage]
             if move.nbytes != storage.nbytes or (loaded and not move.into_fast):
                 raise InvalidPlan(f"{move} copies other bytes than the storage has, or stores after a load")
@@ -99,8 +102,8 @@ class _Machine:
 
     def finish(self) -> None:
         count = len(self.plan.order)
+        touched = {access.storage for accesses in self.problem.accesses for access in accesses}
         for index, storage in enumerate(self.problem.storages):
-            touched = any(access.storage == index for accesses in self.problem.accesses for access in accesses)
             held = index in self.fast
             there = {
                 Whereabouts.NOWHERE: True,
@@ -108,7 +111,7 @@ class _Machine:
                 Whereabouts.EITHER: index in self.slow or held,
                 Whereabouts.FAST: held,
             }[storage.ends]
-            if touched and not there:
+            if index in touched and not there:
                 raise InvalidPlan(f"storage {index} is not where it has to be after position {count}")
 
 

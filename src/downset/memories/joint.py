@@ -31,9 +31,7 @@ def joint(problem: MemoriesProblem, *, clock: Clock, incumbent: tuple[int, ...] 
     """The least cost of all orders, proven if the search ends within its limits; else as `searched`."""
     if len(problem.predecessors) > _MOST or len(problem.storages) > _MOST:
         return searched(problem, clock=clock, incumbent=incumbent)
-    states = clock.left_states()
-    part = clock.part(seconds=_SHARE * clock.left_s(), states=states if states >= 1 << 61 else states // 2)
-    first = searched(problem, clock=part, incumbent=incumbent, rounds=_ROUNDS)
+    first = searched(problem, clock=clock.share(_SHARE), incumbent=incumbent, rounds=_ROUNDS)
     if first.bound >= first.cost:
         return first
     seconds, most = clock.native(1 << 40)

@@ -23,9 +23,8 @@ _ORDER_SHARE = 0.5
 
 def least_peak(problem: MemoriesProblem, *, clock: Clock) -> MemoriesFound:
     """The order of least peak, or the best that a search found in half of the limits."""
-    left = clock.left_states()
-    part = clock.part(seconds=_ORDER_SHARE * clock.left_s(), states=left if left >= 1 << 61 else left // 2)
-    return of_order(problem, tuple(optimal(peak_problem(problem), clock=part).solution), clock)
+    steps = optimal(peak_problem(problem), clock=clock.share(_ORDER_SHARE)).solution
+    return of_order(problem, tuple(steps), clock)
 
 
 def peak_problem(problem: MemoriesProblem) -> OrderProblem:

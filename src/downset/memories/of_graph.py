@@ -60,13 +60,11 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class MemoriesForm:
-    """The problem of a graph; `storage_of[t]`: the storage of tensor t, or -1; `names` of operators and storages for
-    messages; `scale`: how many units of the problem's costs are one of the user's prices."""
+    """The problem of a graph; `storage_of[t]`: the storage of tensor t, or -1; `scale`: how many units of the
+    problem's costs are one of the user's prices."""
 
     problem: MemoriesProblem
     storage_of: tuple[int, ...]
-    op_names: tuple[str, ...]
-    storage_names: tuple[str, ...]
     scale: int
 
 
@@ -96,9 +94,7 @@ def memories_form(graph: Graph, request: MemoriesRequest) -> MemoriesForm:
     form = _Form(graph, request)
     problem = form.problem()
     check_problem(problem, [f"operator {op.name!r}" for op in graph.ops])
-    return MemoriesForm(
-        problem, tuple(form.storage_of), tuple(op.name for op in graph.ops), tuple(form.names), form.scale
-    )
+    return MemoriesForm(problem, tuple(form.storage_of), form.scale)
 
 
 _PLACES = {"either": Whereabouts.EITHER, "slow": Whereabouts.SLOW, "fast": Whereabouts.FAST}
@@ -112,7 +108,6 @@ class _Form:
         (self.load, self.store, self.read, self.write), self.scale = request.prices.whole()
         self.map = map_storages(graph, memory_model(request.memory))
         self.storages: list[MemoryStorage] = []
-        self.names: list[str] = []
         self.number: dict[int, int] = {}
         self.storage_of = [-1] * len(graph.tensors)
         self.workspace = [0] * len(graph.ops)
@@ -130,7 +125,7 @@ class _Form:
                 kept = self.map.kept[index]
                 begins = Whereabouts.NOWHERE if producers else _PLACES[self.request.inputs]
                 ends = _PLACES[self.request.outputs] if kept and producers else Whereabouts.NOWHERE
-                self.number[index] = self._add(tensor, self.graph.tensors[tensor].nbytes, room, begins, ends)
+                self.number[index] = self._add(self.graph.tensors[tensor].nbytes, room, begins, ends)
         for tensor, places in enumerate(self.map.storages_of):
             if len(places) == 1:
                 self.storage_of[tensor] = self.number.get(places[0], -1)
@@ -151,8 +146,7 @@ class _Form:
                 own.setdefault(place, tensor)
         return own
 
-    def _add(self, tensor: int, nbytes: int, room: int, begins: Whereabouts, ends: Whereabouts) -> int:
-        self.names.append(self.graph.tensors[tensor].name)
+    def _add(self, nbytes: int, room: int, begins: Whereabouts, ends: Whereabouts) -> int:
         self.storages.append(MemoryStorage(nbytes, room, nbytes * self.load, nbytes * self.store, begins, ends))
         return len(self.storages) - 1
 
@@ -178,20 +172,16 @@ class _Form:
             storage = self.storage_of[tensor] if tensor != ABSENT else -1
             if storage >= 0:
                 self._join(written, storage, self._direct(op, tensor, None))
-        accesses = []
-        for storage, nbytes in read.items():
-            if storage not in written:
-                accesses.append(Access(storage, False, None if nbytes is None else nbytes * self.read, nbytes or 0))
-        for storage, nbytes in written.items():
-            if storage in read:
-                both = read[storage]
-                joint = (
-                    None if nbytes is None or both is None else (nbytes + both, nbytes * self.write + both * self.read)
-                )
-            else:
-                joint = None if nbytes is None else (nbytes, nbytes * self.write)
-            accesses.append(Access(storage, True, None if joint is None else joint[1], joint[0] if joint else 0))
-        return tuple(accesses)
+        return (
+            *(self._access(storage, nbytes, 0, False) for storage, nbytes in read.items() if storage not in written),
+            *(self._access(storage, read.get(storage, 0), nbytes, True) for storage, nbytes in written.items()),
+        )
+
+    def _access(self, storage: int, read: int | None, written: int | None, writes: bool) -> Access:
+        """An access that reads and writes so many bytes in slow memory; None: not allowed there."""
+        if read is None or written is None:
+            return Access(storage, writes, None)
+        return Access(storage, writes, read * self.read + written * self.write, read + written)
 
     @staticmethod
     def _join(table: dict[int, int | None], storage: int, nbytes: int | None) -> None:
@@ -208,7 +198,7 @@ class _Form:
         nbytes = self.graph.tensors[tensor].nbytes
         if tensor not in self.weights and nbytes:
             room = align_up(nbytes, self.request.memory.alignment)
-            self.weights[tensor] = self._add(tensor, nbytes, room, Whereabouts.SLOW, Whereabouts.NOWHERE)
+            self.weights[tensor] = self._add(nbytes, room, Whereabouts.SLOW, Whereabouts.NOWHERE)
             self.storage_of[tensor] = self.weights[tensor]
         return self.storage_of[tensor]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from downset.arenas.best import best
+from downset.arenas.constrained.spread import spill
 from downset.arenas.exact import exact
 from downset.arenas.gaps import height
 from downset.budget import Clock
@@ -14,7 +15,7 @@ from downset.errors import InfeasibleError
 from downset.memories.moves import Implied, implied, slow_lifetimes
 from downset.memories.problem import MemoriesProblem
 from downset.memories.residency import exact_residency
-from downset.memory.records import Record, align_up
+from downset.memory.records import MOST, Record
 from downset.results.memories import Residence
 
 __all__ = ["PlacedResidency", "place", "slow_offsets"]
@@ -132,51 +133,33 @@ def _first_fit(
 ) -> PlacedResidency | None:
     """Residences by decreasing size times length in the lowest gap, first those that an operator cannot do without;
     others without room are given up. None where one of the first finds none."""
-    must, may = _divided(problem, order, residences)
-    placed: list[tuple[int, int, int, int]] = []  # start, stop, offset, end
-    chosen: list[Residence] = []
-    for position, operator in enumerate(order):
-        if problem.workspace[operator]:
-            must.append(Residence(-1 - operator, position, position + 1, None))
-    waiting = [(one, True) for one in must] + [(one, False) for one in may]
-    rank = {True: 0, False: 1}
-
-    def room(one: Residence) -> int:
-        return problem.workspace[-1 - one.storage] if one.storage < 0 else problem.storages[one.storage].room_bytes
-
-    waiting.sort(key=lambda item: (rank[item[1]], -room(item[0]) * (item[0].stop - item[0].start), item[0].start))
-    for one, needed in waiting:
-        cursor = 0
-        for _, _, low, high in sorted(
-            (span for span in placed if span[0] < one.stop and one.start < span[1]), key=lambda span: span[2]
-        ):
-            if cursor + room(one) <= low:
-                break
-            cursor = max(cursor, align_up(high, alignment))
-        if cursor + room(one) <= problem.fast_bytes:
-            placed.append((one.start, one.stop, cursor, cursor + room(one)))
-            if one.storage >= 0:
-                chosen.append(replace(one, offset=cursor))
-        elif needed:
-            return None
-    ranked = sorted(chosen, key=lambda one: (one.start, one.storage))
-    return _placed(problem, order, ranked, [one.offset or 0 for one in ranked])
+    records = records_of(problem, order, residences, alignment)
+    needed = [_is_needed(problem, order, one) for one in residences] + [True] * (len(records) - len(residences))
+    sequence = sorted(
+        range(len(records)),
+        key=lambda i: (not needed[i], -records[i].nbytes * (records[i].stop - records[i].start), records[i].start),
+    )
+    choices = [[_FAST] if one else [_FAST, _GIVEN_UP] for one in needed]
+    spilled = spill(records, sequence, [problem.fast_bytes, MOST], choices=choices)
+    if spilled is None:
+        return None
+    places = zip(residences, spilled[0], spilled[1], strict=False)  # the records of workspaces come last
+    chosen = [(one, offset) for one, arena, offset in places if arena == _FAST]
+    chosen.sort(key=lambda item: (item[0].start, item[0].storage))
+    return _placed(problem, order, [one for one, _ in chosen], [offset for _, offset in chosen])
 
 
-def _divided(
-    problem: MemoriesProblem, order: Sequence[int], residences: Sequence[Residence]
-) -> tuple[list[Residence], list[Residence]]:
-    """(residences that an operator cannot do without, others that may be given up)."""
-    must: list[Residence] = []
-    may: list[Residence] = []
-    for one in residences:
-        only = any(
-            access.storage == one.storage and access.direct_cost is None
-            for position in range(one.start, one.stop)
-            for access in problem.accesses[order[position]]
-        )
-        (must if only else may).append(one)
-    return must, may
+_FAST, _GIVEN_UP = 0, 1
+"""Fast memory, and an arena without an end for the residences that find no room there."""
+
+
+def _is_needed(problem: MemoriesProblem, order: Sequence[int], one: Residence) -> bool:
+    """Whether an operator cannot do without the residence: it may not access the storage in slow memory."""
+    return any(
+        access.storage == one.storage and access.direct_cost is None
+        for position in range(one.start, one.stop)
+        for access in problem.accesses[order[position]]
+    )
 
 
 def _single(problem: MemoriesProblem, order: Sequence[int]) -> tuple[Residence, ...]:

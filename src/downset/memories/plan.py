@@ -12,7 +12,7 @@ from downset.errors import InfeasibleError
 from downset.graph.core import Graph
 from downset.memories.bound import order_free_bound
 from downset.memories.check import check_memories
-from downset.memories.file_order import file_order, of_order
+from downset.memories.file_order import of_order
 from downset.memories.found import MemoriesFound
 from downset.memories.of_graph import (
     DirectName,
@@ -160,17 +160,13 @@ def _best_placed(
     """The cheapest of the found order, of its alternatives and of the file's order, with offsets; and an incumbent that
     is cheaper than all."""
     best = place(problem, result.order, result.residences, alignment=alignment, clock=clock)
-    for order in result.others:
+    further = (*result.others, tuple(range(len(problem.predecessors)))) if result.others else ()
+    for order in dict.fromkeys(further):
         if best.cost <= result.cost:
             break
         other = of_order(problem, order, clock.timed())
         if other.cost < best.cost:
             placed = place(problem, order, other.residences, alignment=alignment, clock=clock)
-            best = min(best, placed, key=lambda one: one.cost)
-    if result.others and best.cost > result.cost:
-        file = file_order(problem, clock=clock.timed())
-        if file.cost < best.cost:
-            placed = place(problem, file.order, file.residences, alignment=alignment, clock=clock)
             best = min(best, placed, key=lambda one: one.cost)
     if incumbent is not None:
         again = place(problem, incumbent.order, incumbent.residences, alignment=alignment, clock=clock)

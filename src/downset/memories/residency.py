@@ -43,7 +43,7 @@ def exact_residency(
     bound, states, width = 0, 0, min(_FIRST_WIDTH, most_width)
     while not clock.over():
         seconds, most = clock.native(1 << 62)
-        cost, choices, round_bound, _, visited = native.compiled.memories_residency(
+        cost, choices, round_bound, visited = native.compiled.memories_residency(
             problem.compiled, list(order), best.cost, width, seconds, most
         )
         clock.count(visited)

@@ -26,6 +26,7 @@ from downset.reports.document import (
     versions_value,
 )
 from downset.reports.gaps import bound_text, gap_of
+from downset.reports.plan_documents import bytes_text
 from downset.results.memories_fit import MemoriesFit, OtherPlan
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
 
@@ -98,25 +99,20 @@ def _file_order(fit: MemoriesFit) -> OtherPlan | None:
 
 def _figures(fit: MemoriesFit) -> tuple[Value, ...]:
     return (
-        Value("bytes moved", fit.plan.moved_bytes, _bytes_text, on=PAGE),
-        Value("accessed directly", fit.plan.direct_bytes, _bytes_text, on=PAGE),
+        Value("bytes moved", fit.plan.moved_bytes, bytes_text, on=PAGE),
+        Value("accessed directly", fit.plan.direct_bytes, bytes_text, on=PAGE),
         Value("cost", fit.cost, lambda cost: f"{cost:,.6g}", on=PAGE),
     )
 
 
-def _bytes_text(nbytes: int) -> str:
-    return f"{format_bytes(nbytes)} B"
-
-
 def _memories_table(fit: MemoriesFit) -> Table:
     memories = fit.memories
-    scratch = memories.scratch_bytes
     rows = [
         (
             "fast",
             memories.fast_bytes,
             fit.plan.fast_bytes,
-            scratch if memories.distance > 0 else 0,
+            memories.fast_scratch_bytes,
             memories.persistent_bytes,
             fit.fast_taken_bytes,
         ),
@@ -124,7 +120,7 @@ def _memories_table(fit: MemoriesFit) -> Table:
             "slow",
             memories.slow_bytes,
             fit.plan.slow_bytes,
-            scratch if memories.distance < 0 else 0,
+            memories.slow_scratch_bytes,
             0,
             fit.slow_taken_bytes,
         ),

@@ -89,12 +89,11 @@ class MemoriesFit:
     @property
     def fast_taken_bytes(self) -> int:
         """Bytes of fast memory with tensors, scratch where fast memory lies lower, and the persistent part."""
-        scratch = self.memories.scratch_bytes if self.memories.distance > 0 else 0
-        return self.plan.fast_bytes + scratch + self.memories.persistent_bytes
+        return self.plan.fast_bytes + self.memories.fast_scratch_bytes + self.memories.persistent_bytes
 
     @property
     def slow_taken_bytes(self) -> int:
-        return self.plan.slow_bytes + (self.memories.scratch_bytes if self.memories.distance < 0 else 0)
+        return self.plan.slow_bytes + self.memories.slow_scratch_bytes
 
     @property
     def slow_traffic_bytes(self) -> int:

@@ -45,13 +45,22 @@ class TwoMemories:
         return max(0, self.distance)
 
     @property
+    def fast_scratch_bytes(self) -> int:
+        """The part of the scratch that lies in fast memory: all of it or nothing."""
+        return self.scratch_bytes if self.distance > 0 else 0
+
+    @property
+    def slow_scratch_bytes(self) -> int:
+        return self.scratch_bytes if self.distance < 0 else 0
+
+    @property
     def fast_first(self) -> int:
         """The offset of the first byte of fast memory in which a tensor may lie."""
-        return self.fast_base + (self.scratch_bytes if self.distance > 0 else 0)
+        return self.fast_base + self.fast_scratch_bytes
 
     @property
     def slow_first(self) -> int:
-        return self.slow_base + (self.scratch_bytes if self.distance < 0 else 0)
+        return self.slow_base + self.slow_scratch_bytes
 
     @property
     def fast_capacity(self) -> int:
