@@ -11,7 +11,6 @@ not depend on initial states. Bytes are measured in TFLite Micro (64-bit host, r
 
 from __future__ import annotations
 
-import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,10 +22,9 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 
 import downset as ds
-from experiments.fit.models import installed
 from experiments.frame import Column, Experiment, run
 from experiments.rows import Row
-from experiments.stream.published import CALLS, FILES, PACKAGE
+from experiments.stream.published import CALLS, equal_calls, rows_by
 
 VARIABLES = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 KINDS = {number: name for name, number in vars(schema.BuiltinOperator).items() if name[0] != "_"}
@@ -157,11 +155,11 @@ def row_of(published: Path, folder: Path) -> Row:
         "first_exact": streamed.record.first_exact,
         "proven": streamed.comparison.proven,
         "calls": CALLS,
-        "equal": equal_calls(published, stream, streamed.record.first_exact),
+        "equal": _equal_calls(published, stream, streamed.record.first_exact),
     }
 
 
-def equal_calls(published: Path, stream: Path, first: int) -> int:
+def _equal_calls(published: Path, stream: Path, first: int) -> int:
     """How many of the calls from `first` on have equal outputs; the stream's states begin as noise."""
     from tflite_micro import runtime
 
@@ -170,28 +168,12 @@ def equal_calls(published: Path, stream: Path, first: int) -> int:
     for state in graph.states:
         noise = random.integers(-128, 128, graph.tensors[state.read].shape).astype(np.int8)
         files[1].set_input(noise, graph.inputs.index(state.read))
-    equal = 0
-    for call in range(first + CALLS):
-        row = np.clip(random.normal(-60, 60, graph.tensors[graph.inputs[0]].shape), -128, 127).astype(np.int8)
-        computed = []
-        for file in files:
-            file.set_input(row, 0)
-            file.invoke()
-            computed.append(np.array(file.get_output(0)).tobytes())
-        equal += call >= first and computed[0] == computed[1]
-    return equal
+    return equal_calls(files, graph.tensors[graph.inputs[0]].shape, 1, random, first=first)
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    """Yields a row for each published file."""
     del options
-    there = {model.path.stem: model.path for model in installed() if model.source == PACKAGE}
-    for name in FILES:
-        if name not in there:
-            yield {"file": name, "error": f"{PACKAGE} is not installed"}
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            yield {"file": name, **row_of(there[name], Path(folder))}
+    return rows_by(row_of)
 
 
 if __name__ == "__main__":

@@ -6,34 +6,28 @@ import itertools
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from downset.equivalence.prove import same_in_layouts
 from downset.errors import DownsetError
 from tests.effort import LONG, cases
 from tests.equivalence.mutants import onnx_attributes, onnx_constants, onnx_edges, onnx_operands
+from tests.onnx_nodes import OnnxNodes
 
 ACTIVATIONS = {"Relu": {}, "LeakyRelu": {"alpha": 0.3}, "Sigmoid": {}, "Tanh": {}, "HardSigmoid": {"alpha": 0.3}}
 
 ROUNDING = 2e-5
 
 
-class Layered:
+class Layered(OnnxNodes):
     """A random network of convolutions, normalisations, sums and pools, on few channels that fill no whole blocks."""
 
     def __init__(self, seed):
+        super().__init__()
         self.random = np.random.default_rng(seed)
-        self.nodes, self.weights, self.count = [], [], 0
-
-    def op(self, kind, *inputs, **settings):
-        self.count += 1
-        self.nodes.append(helper.make_node(kind, inputs, [f"t{self.count}"], name=f"n{self.count}", **settings))
-        return f"t{self.count}"
 
     def weight(self, *shape, low=-1.0):
-        name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(self.random.uniform(low, 1, shape).astype(np.float32), name))
-        return name
+        return self.constant(self.random.uniform(low, 1, shape).astype(np.float32))
 
     def layer(self, x, channels):
         random = self.random

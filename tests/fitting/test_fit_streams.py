@@ -390,18 +390,15 @@ def test_padding_by_computed_amounts_is_shared(computed, tmp_path):
     """Rows before the first, as causal networks pad: constants, and amounts that a Cast makes of floats, as exporters
     write them. The stream is proven."""
     kind = np.float32 if computed else np.int64
-    amounts = onnx.numpy_helper.from_array(np.array([0, 0, 2, 0, 0, 0], kind), "floats" if computed else "amounts")
-    weights = onnx.numpy_helper.from_array(np.ones((4, 4, 3), np.float32), "w")
+    weights = [("floats" if computed else "amounts", np.array([0, 0, 2, 0, 0, 0], kind))]
+    weights.append(("w", np.ones((4, 4, 3), np.float32)))
     nodes = [onnx.helper.make_node("Cast", ["floats"], ["amounts"], to=onnx.TensorProto.INT64)] if computed else []
     nodes += [
         onnx.helper.make_node("Pad", ["x", "amounts"], ["padded"], name="pad"),
-        onnx.helper.make_node("Conv", ["padded", "w"], ["y"]),
-        onnx.helper.make_node("GlobalMaxPool", ["y"], ["z"]),
+        onnx.helper.make_node("Conv", ["padded", "w"], ["t"]),
+        onnx.helper.make_node("GlobalMaxPool", ["t"], ["y"]),
     ]
-    ends = [onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", (1, 4, 40)), ("z", (1, 4, 1)))]
-    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [amounts, weights])
-    window, opset = tmp_path / "causal.onnx", [onnx.helper.make_opsetid("", 17)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), window)
+    window = saved(tmp_path / "causal.onnx", nodes, {"x": (1, 4, 40)}, (1, 4, 1), weights)
     assert chosen_rows(load(window), Hop(4)).macs <= 4 * 4 * 3 * (4 + 2)
     case = streamed(window, 2, 4, tmp_path)
     assert not case.refused and prove(window, case.stream).proven
@@ -413,16 +410,11 @@ def test_the_hop_that_all_strides_divide_is_listed(strides, tmp_path):
     extent, nodes, weights, x = 800, [], [], "x"
     for place, stride in enumerate(strides):
         channels = 1 if place == 0 else 2
-        weights.append(onnx.numpy_helper.from_array(np.ones((2, channels, stride + 1), np.float32), f"w{place}"))
+        weights.append((f"w{place}", np.ones((2, channels, stride + 1), np.float32)))
         nodes.append(onnx.helper.make_node("Conv", [x, f"w{place}"], [f"y{place}"], strides=[stride]))
         x = f"y{place}"
-    nodes.append(onnx.helper.make_node("GlobalMaxPool", [x], ["z"]))
-    ends = [
-        onnx.helper.make_tensor_value_info(name, 1, size) for name, size in (("x", (1, 1, extent)), ("z", (1, 2, 1)))
-    ]
-    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
-    window, opset = tmp_path / "strided.onnx", [onnx.helper.make_opsetid("", 17)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), window)
+    nodes.append(onnx.helper.make_node("GlobalMaxPool", [x], ["y"]))
+    window = saved(tmp_path / "strided.onnx", nodes, {"x": (1, 1, extent)}, (1, 2, 1), weights)
     said = json.loads(output_of("fit", window, "--stream", "--json"))
     hops = {row["hop"]: row for row in (*said["hops"], *said["left_out"])}
     whole = int(np.prod(strides))

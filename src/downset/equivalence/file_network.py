@@ -8,7 +8,7 @@ floats are stored as bytes: -0.0 then differs from 0.0, and NaN equals NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,17 @@ import numpy as np
 from downset.process.file_ranges import FileRange
 from downset.results.comparisons import ROUNDING
 
-__all__ = ["ABSENT", "Body", "Effect", "FileNetwork", "FileNode", "FileValue", "round_alike"]
+__all__ = [
+    "ABSENT",
+    "Body",
+    "Effect",
+    "FileNetwork",
+    "FileNode",
+    "FileValue",
+    "metadata_of",
+    "round_alike",
+    "without_metadata",
+]
 
 ABSENT = -1
 """The index in `FileNode.inputs` and `FileNode.outputs` of an optional value that is not given."""
@@ -47,6 +57,11 @@ class FileValue:
     stored: FileRange | None = None
     default: Callable[[], bytes] | None = None
     computed: Callable[[], bytes] | None = None
+
+    @property
+    def as_constant(self) -> FileValue:
+        """The value with its bytes as content, where it is the result of a Constant operator; else as it is."""
+        return self if self.content is not None or self.computed is None else replace(self, content=self.computed)
 
     def same_content(self, other: FileValue) -> bool:
         """Whether two constants have the same bytes. Where both are `stored`, neither is held in memory."""
@@ -130,3 +145,19 @@ class FileNetwork:
     bodies: tuple[Body, ...]
     settings: Mapping[Any, Hashable] = field(default_factory=dict)
     named: Mapping[Any, int] = field(default_factory=dict)
+
+
+def metadata_of(network: FileNetwork, key: str) -> bytes | None:
+    """The content of the last metadata of a .tflite file with this name; None where there are none."""
+    entries: Any = network.settings.get("metadata", ())
+    stored = [content for name, content in entries if name == key.encode()]
+    return (stored[-1] or b"") if stored else None
+
+
+def without_metadata(network: FileNetwork, key: str) -> FileNetwork:
+    """The network without its metadata of this name."""
+    if "metadata" not in network.settings:
+        return network
+    entries: Any = network.settings["metadata"]
+    left = tuple(entry for entry in entries if entry[0] != key.encode())
+    return replace(network, settings={**network.settings, "metadata": left})

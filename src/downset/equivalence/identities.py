@@ -6,7 +6,7 @@ depends on how the network was rewritten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -91,8 +91,7 @@ def box_text(box: Box) -> str:
 
 def same_constant(value: FileValue, original: FileValue, box: Box) -> None:
     """Prove that a constant, or the result of a Constant operator, holds this box of another."""
-    if value.content is None and value.computed is not None:
-        value = replace(value, content=value.computed)
+    value = value.as_constant
     if value.content is None:
         raise Unproven(f"{value.label!r} is not a constant")
     if original.shape is not None and box == whole(original) and value.form == original.form:

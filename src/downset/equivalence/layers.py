@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from downset.equivalence.claims import Box, Unproven, array_of, whole
 from downset.equivalence.file_network import ABSENT, FileNode
 from downset.equivalence.identities import Place, aligned, broadcast, integers_of, same_settings
-from downset.equivalence.meaning import integers, number
+from downset.equivalence.meaning import integers, listed_integers, number, split_inputs
 
 __all__ = [
     "connected",
@@ -119,13 +117,11 @@ def gathered(place: Place, node: FileNode, out: Box) -> None:
 
 
 def divided(place: Place, node: FileNode, out: Box, result: int) -> None:
-    """A Split, SPLIT or SPLIT_V along a dimension of which the box has all positions of this result. SPLIT lists the
-    axis before the tensor, SPLIT_V behind it."""
+    """A Split, SPLIT or SPLIT_V along a dimension of which the box has all positions of this result."""
     same_settings(place.node, node)
-    read = 1 if node.kind == "SPLIT" else 0
+    read, listing = split_inputs(node)
     full, output_box = whole(place.first.values[node.inputs[read]]), whole(place.first.values[node.outputs[result]])
-    listed = {"SPLIT": 0, "SPLIT_V": 2}.get(node.kind)
-    stated = number(node, "axis", 0) if listed is None else (integers_of(place, listed) or [0])[0]
+    stated = number(node, "axis", 0) if listing is None else (integers_of(place, listing) or [0])[0]
     axis = stated % len(out)
     if out[axis] != output_box[axis]:
         raise Unproven("it divides a part of its input")
@@ -257,14 +253,7 @@ def _stated_shape(node: FileNode) -> list[int]:
     stated = node.settings.get("newShape")
     if stated is None:
         return list(integers(node, "shape", ()))
-    return _listed(stated)
-
-
-def _listed(stated: object) -> list[int]:
-    """The integers of a list in the settings of a .tflite file, which holds (type, shape, bytes)."""
-    if not isinstance(stated, tuple) or len(stated) != 3:
-        return []
-    return [int(one) for one in np.frombuffer(stated[2], stated[0])]
+    return listed_integers(stated)
 
 
 def _result_sizes(place: Place, node: FileNode, sizes: list[int]) -> list[int]:
@@ -282,7 +271,7 @@ def _result_sizes(place: Place, node: FileNode, sizes: list[int]) -> list[int]:
         return shape
     same_settings(mine, node)
     if node.kind == "SQUEEZE":
-        gone = {axis % len(sizes) for axis in _listed(mine.settings.get("squeezeDims"))}
+        gone = {axis % len(sizes) for axis in listed_integers(mine.settings.get("squeezeDims"))}
         if not gone:
             raise Unproven("its axes are not known")
         return [size for axis, size in enumerate(sizes) if axis not in gone]

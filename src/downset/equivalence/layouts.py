@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.equivalence.claims import Unproven, array_of
-from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.meaning import ELEMENTWISE, base_kind, number, others, real, windows
 
 __all__ = ["layouts_difference"]
@@ -30,12 +30,19 @@ _BLOCKS = (8, 16)
 """The channels of a block, by processor. One number holds for a whole file."""
 _POOLS = ("MaxPool", "AveragePool")
 _GLOBAL = ("GlobalAveragePool", "GlobalMaxPool")
+_PARAMETERS: Mapping[str, Mapping[str, float]] = {
+    "LeakyRelu": {"alpha": 0.01},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+}
+"""By activation: its parameters in their sequence, with ONNX's defaults."""
 _DEFAULTS: Mapping[str, Mapping[str, Hashable]] = {
     "MaxPool": {"storage_order": (2, 0)},
     "AveragePool": {"count_include_pad": (2, 0)},
     "Pad": {"mode": (3, b"constant")},
-    "LeakyRelu": {"alpha": (1, struct.pack("<f", 0.01))},
-    "HardSigmoid": {"alpha": (1, struct.pack("<f", 0.2)), "beta": (1, struct.pack("<f", 0.5))},
+    **{
+        kind: {setting: (1, struct.pack("<f", usual)) for setting, usual in settings.items()}
+        for kind, settings in _PARAMETERS.items()
+    },
     "BatchNormalization": {"momentum": (1, b"fff?"), "epsilon": (1, struct.pack("<f", 1e-5))},
 }
 """By kind: settings that ONNX Runtime writes where a file leaves them out."""
@@ -181,11 +188,9 @@ class _Layouts:
             return False
         usual = _DEFAULTS.get(original.kind, {})
         said = [{**usual, **(others(one) if pools else one.settings)} for one in (node, original)]
-        if not pools:
+        if said[0] != said[1] or original.kind not in _POOLS:
             return said[0] == said[1]
         shape = self.first.values[original.inputs[0]].shape or ()
-        if said[0] != said[1] or original.kind in _GLOBAL:
-            return said[0] == said[1]
         return windows(node, shape[2:], None) == windows(original, shape[2:], None)
 
     def _is(self, mine: int, its: int) -> bool:
@@ -194,17 +199,8 @@ class _Layouts:
             return mine == its
         if mine in self.holds:
             return self.holds[mine] == its
-        ours, theirs = self.second.values[mine], self.first.values[its]
-        contents = [_content(value) for value in (ours, theirs)]
-        return (
-            contents[0] is not None
-            and contents[0] == contents[1]
-            and (ours.shape, ours.dtype)
-            == (
-                theirs.shape,
-                theirs.dtype,
-            )
-        )
+        ours, theirs = self.second.values[mine].as_constant, self.first.values[its].as_constant
+        return (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype) and ours.same_content(theirs)
 
     def _found(self, originals: Sequence[FileNode]) -> FileNode:
         """The operator of the original that an operator is: the first that nothing holds yet."""
@@ -318,20 +314,12 @@ class _Layouts:
         """The parameters of an activation of the original, as floats."""
         if name in _PLAIN:
             return [] if not node.settings else None
-        if name == "LeakyRelu":
-            return [struct.pack("<f", real(node, "alpha", 0.01))]
-        if name == "HardSigmoid":
-            return [struct.pack("<f", real(node, "alpha", 0.2)), struct.pack("<f", real(node, "beta", 0.5))]
+        if name in _PARAMETERS:
+            return [struct.pack("<f", real(node, setting, usual)) for setting, usual in _PARAMETERS[name].items()]
         if name == "Clip" and len(node.inputs) == 3 and ABSENT not in node.inputs:
-            limits = [self.first.values[value] for value in node.inputs[1:]]
-            return [_content(limit) or b"" for limit in limits]
+            limits = [self.first.values[value].as_constant.content for value in node.inputs[1:]]
+            return [b"" if limit is None else limit() for limit in limits]
         return None
-
-
-def _content(value: FileValue) -> bytes | None:
-    """The bytes of a constant, or of the result of a Constant."""
-    read = value.content or value.computed
-    return None if read is None else read()
 
 
 def _padded(mine: npt.NDArray[np.generic], its: npt.NDArray[np.generic]) -> bool:

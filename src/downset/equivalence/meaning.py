@@ -10,6 +10,8 @@ import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from downset.equivalence.file_network import FileNode
 from downset.graph.kinds import FUSED_CONV
 
@@ -22,8 +24,12 @@ __all__ = [
     "channels_axis",
     "fused",
     "integers",
+    "listed_integers",
     "number",
     "others",
+    "real",
+    "split_inputs",
+    "windowed",
     "windows",
 ]
 
@@ -132,6 +138,19 @@ def integers(node: FileNode, name: str, default: Sequence[int]) -> tuple[int, ..
     """A setting of several integers of ONNX."""
     value = node.settings.get(name)
     return tuple(default) if not isinstance(value, tuple) else tuple(value[1])
+
+
+def split_inputs(node: FileNode) -> tuple[int, int | None]:
+    """The positions of the tensor and of the axis among the inputs of Split, SPLIT and SPLIT_V. None: the axis is a
+    setting."""
+    return {"SPLIT": (1, 0), "SPLIT_V": (0, 2)}.get(node.kind, (0, None))
+
+
+def listed_integers(stated: Hashable) -> list[int]:
+    """The integers of a list in the settings of a .tflite file, which holds (type, shape, bytes); none of another."""
+    if not isinstance(stated, tuple) or len(stated) != 3 or not isinstance(stated[2], bytes):
+        return []
+    return [int(one) for one in np.frombuffer(stated[2], stated[0])]
 
 
 def windows(node: FileNode, size: Sequence[int], kernel: Sequence[int] | None) -> tuple[Along, ...]:

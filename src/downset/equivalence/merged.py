@@ -254,9 +254,9 @@ _UNPADDED = (None, (3, b"NOTSET"), (3, b"VALID"))
 
 
 def _constant(value: FileValue | None) -> Array:
-    if value is None or (value.content is None and value.computed is None):
+    if value is None or value.as_constant.content is None:
         raise Unproven("its weights are not constants")
-    return array_of(value if value.content is not None else replace(value, content=value.computed))
+    return array_of(value.as_constant)
 
 
 def _setting(node: FileNode, name: str) -> tuple[int, ...]:

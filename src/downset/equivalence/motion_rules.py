@@ -8,24 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from downset.equivalence.claims import Unproven, array_of
-from downset.equivalence.file_network import ABSENT
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.identities import pads_of
-from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, channels_axis, integers, number, windowed, windows
-from downset.equivalence.moving_rows import Motion, MovingRows, shape_of
+from downset.equivalence.meaning import (
+    ELEMENTWISE,
+    LAYER_NORMS,
+    channels_axis,
+    integers,
+    number,
+    split_inputs,
+    windowed,
+    windows,
+)
+from downset.equivalence.moving_rows import Motion, Motions, MovingRows, shape_of
 from downset.equivalence.slices import sliced_axes
 
 __all__ = ["results"]
 
 
-def results(rows: MovingRows) -> Mapping[int, Motion]:
+def results(network: FileNetwork, node: FileNode, tensors: Motions) -> Mapping[int, Motion]:
     """By result of an operator: how it moves. Raises Unproven where the operator has no rule, or its rule does not
     hold."""
-    kind = "Conv" if windowed(rows.node) else "Add" if rows.node.kind in ELEMENTWISE else rows.node.kind
+    kind = "Conv" if windowed(node) else "Add" if node.kind in ELEMENTWISE else node.kind
     rule = _RULES.get(kind)
     if rule is None:
         raise Unproven("has no rule: it may mix rows")
-    moved = rule(_Rules(rows.network, rows.node, rows.tensors))
-    return dict(zip(rows.node.outputs, moved, strict=False))
+    moved = rule(_Rules(network, node, tensors))
+    return dict(zip(node.outputs, moved, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +106,9 @@ class _Rules(MovingRows):
         return [motion.mapped(axis, offset=taken.start, step=taken.step, stop=self.size(axis))]
 
     def divided(self) -> Sequence[Motion]:
-        """Split, SPLIT and SPLIT_V; SPLIT lists the axis before the tensor, SPLIT_V behind it."""
-        place = 1 if self.node.kind == "SPLIT" else 0
+        """Split, SPLIT and SPLIT_V."""
+        place, listed = split_inputs(self.node)
         motion, rank = self.only(place), len(self.shape(place))
-        listed = {"SPLIT": 0, "SPLIT_V": 2}.get(self.node.kind)
         stated = [number(self.node, "axis", 0)] if listed is None else self.integers(listed)
         axis = (stated or [0])[0] % rank
         if axis != motion.axis:

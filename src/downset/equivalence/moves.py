@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
+from downset.equivalence.file_network import (
+    ABSENT,
+    Body,
+    FileNetwork,
+    FileNode,
+    metadata_of,
+    without_metadata,
+)
+from downset.equivalence.meaning import listed_integers
 from downset.equivalence.offline import Offline
 from downset.results.two_memories import ALIGNMENT, MEMORIES_KEY, TwoMemories, read_two_memories
 
@@ -21,9 +27,8 @@ __all__ = ["memories_of", "moves_fault", "without_moves"]
 
 def memories_of(network: FileNetwork) -> TwoMemories | None:
     """The record of the two memories that the metadata of a file hold. Raises LoadError for damaged metadata."""
-    entries: Any = network.settings.get("metadata", ())
-    stored = [content for name, content in entries if name == MEMORIES_KEY.encode()]
-    return read_two_memories(stored[-1] or b"") if stored else None
+    stored = metadata_of(network, MEMORIES_KEY)
+    return None if stored is None else read_two_memories(stored)
 
 
 def without_moves(network: FileNetwork) -> FileNetwork:
@@ -45,14 +50,11 @@ def without_moves(network: FileNetwork) -> FileNetwork:
     for output in main.outputs:  # a certificate names what the caller gets by the name of the last copy
         if output in same and same[output] not in main.inputs:
             values[same[output]] = replace(values[same[output]], label=values[output].label)
-    entries: Any = network.settings["metadata"]
-    left = tuple(entry for entry in entries if entry[0] != MEMORIES_KEY.encode())
     return replace(
-        network,
+        without_metadata(network, MEMORIES_KEY),
         values=tuple(values),
         nodes=tuple(_reading(network.nodes[index], same) for index in kept),
         bodies=tuple(_body(body, number, same) for body in network.bodies),
-        settings={**network.settings, "metadata": left},
         named=_named(network.named, same),
     )
 
@@ -64,16 +66,7 @@ def _copies(network: FileNetwork, node: FileNode) -> bool:
     read, result = (network.values[value] for value in (*node.inputs, *node.outputs))
     if read.keeps or result.keeps or read.form != result.form or read.shape is None:
         return False
-    stated: Any = node.settings.get("newShape")
-    shape = np.asarray(read.shape, np.int32)
-    return bool(stated in ((), None) if not shape.size else _bytes(stated) == shape.tobytes())
-
-
-def _bytes(stated: Any) -> bytes:
-    """The bytes of a list of numbers in the form in which settings are compared."""
-    if isinstance(stated, tuple) and len(stated) == 3 and isinstance(stated[2], bytes):
-        return stated[2]
-    return np.asarray(stated or (), np.int32).tobytes()
+    return listed_integers(node.settings.get("newShape")) == [*read.shape]
 
 
 def _reading(node: FileNode, same: Mapping[int, int]) -> FileNode:

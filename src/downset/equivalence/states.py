@@ -19,7 +19,15 @@ from typing import Any
 
 from downset.equivalence.claims import Unproven
 from downset.equivalence.effects import EVERYTHING
-from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode, FileValue
+from downset.equivalence.file_network import (
+    ABSENT,
+    Body,
+    FileNetwork,
+    FileNode,
+    FileValue,
+    metadata_of,
+    without_metadata,
+)
 from downset.equivalence.offline import Offline
 from downset.errors import LoadError
 from downset.formats.tflite.stored_states import STATES_KEY, StoredState, read_states
@@ -31,18 +39,13 @@ _READ, _ASSIGN, _HANDLE, _ONCE = "READ_VARIABLE", "ASSIGN_VARIABLE", "VAR_HANDLE
 
 def states_of(network: FileNetwork) -> tuple[StoredState, ...]:
     """The states in place that the metadata of a file name. Raises LoadError for damaged metadata."""
-    entries: Any = network.settings.get("metadata", ())
-    stored = [content for name, content in entries if name == STATES_KEY.encode()]
-    return read_states(stored[-1] or b"") if stored else ()
+    stored = metadata_of(network, STATES_KEY)
+    return () if stored is None else read_states(stored)
 
 
 def without_states(network: FileNetwork) -> FileNetwork:
     """The network without what its metadata say of states."""
-    if "metadata" not in network.settings:
-        return network
-    entries: Any = network.settings["metadata"]
-    left = tuple(entry for entry in entries if entry[0] != STATES_KEY.encode())
-    return replace(network, settings={**network.settings, "metadata": left})
+    return without_metadata(network, STATES_KEY)
 
 
 def _ends_of(network: FileNetwork, states: Sequence[StoredState]) -> list[tuple[int, int]]:

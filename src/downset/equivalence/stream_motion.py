@@ -19,7 +19,7 @@ from fractions import Fraction
 from downset.equivalence.claims import Unproven
 from downset.equivalence.file_network import ABSENT, FileNetwork
 from downset.equivalence.motion_rules import results
-from downset.equivalence.moving_rows import Motion, Motions, MovingRows, shape_of
+from downset.equivalence.moving_rows import Motion, Motions, shape_of
 
 __all__ = ["Motion", "Motions", "motions"]
 
@@ -45,7 +45,7 @@ def motions(network: FileNetwork, data: int, axis: int, hop: int) -> Motions:
             continue
         if not stopped:
             try:
-                moved = results(MovingRows(network, node, tensors))
+                moved = results(network, node, tensors)
                 tensors.of |= moved
                 stopped = f"{node.called} stops its further results"
             except Unproven as reason:

@@ -188,7 +188,7 @@ def _check_states(states: States) -> None:
 def _fitted_window(job: Job, asked: InHops) -> Fit | None:
     """The window's own fit; None, with a note, where it fails."""
     try:
-        return fit_model(window_options(job, asked), Listener())
+        return fit_model(window_options(job, asked.shapes), Listener())
     except DownsetError as error:
         job.notes.add(Message("the window itself was not fitted: ", error.message))
         return None

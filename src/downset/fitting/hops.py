@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from math import lcm
 from pathlib import Path
 
-from downset.arenas.plan import plan_arena
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.fitting.fit import fit_model
-from downset.fitting.in_hops import InHops, bytes_of_window, window_options, written_stream
+from downset.fitting.in_hops import bytes_of_window, least_to_beat, measured_window, window_options, written_stream
 from downset.fitting.job import FitOptions, Job, Listener, check_options
 from downset.fitting.moving_axis import check_gains, chosen_rows
-from downset.fitting.preparing import measure_original, read, start
-from downset.fitting.stream_bytes import SEARCH_S, measured_bytes
+from downset.fitting.preparing import start
+from downset.fitting.stream_bytes import measured_bytes, quick_plan
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import check_readable, load
 from downset.graph.core import Graph
-from downset.orders.plan import plan_order
 from downset.partial.stream_rows import Moving, StreamRows, stream_rows
 from downset.results.stream_fit import HopOffer, HopOffers
 from downset.results.streams import Hop
@@ -43,7 +41,7 @@ def stream_hops(options: FitOptions) -> HopOffers:
         graph = without_defaults(load(job.path, shapes=job.options.shapes))
         longest = max((extent for tensor in graph.inputs for extent in graph.tensors[tensor].shape), default=0)
         rows = chosen_rows(graph, Hop(min(_FIRST, max(longest // 2, 1))))
-        bench = _bench(job, rows)
+        bench = _bench(job, graph)
         offers, left_out = [], []
         for hop in _hops(rows.moving):
             try:
@@ -96,7 +94,7 @@ class _Bench:
         check_gains(rows)
         with tempfile.TemporaryDirectory(prefix="hop-", dir=self.job.scratch) as scratch:
             job = written_stream(replace(self.job, scratch=Path(scratch)), rows)
-            nbytes = measured_bytes(job) if self.measures else self.planned(load(job.path))
+            nbytes = measured_bytes(job) if self.measures else _planned(self.job, load(job.path))
         if nbytes >= self.least:
             raise UnsupportedError(f"it takes {format_bytes(nbytes)} B")
         memory = self.job.target.memory
@@ -107,27 +105,20 @@ class _Bench:
             rows.hop, rows.macs, nbytes, rows.kept_bytes, sum(kept.hops for kept in rows.kept.values()), exact
         )
 
-    def planned(self, graph: Graph) -> int:
-        """The bytes of a quickly planned arena."""
-        memory = self.job.target.memory
-        order = plan_order(graph, memory=memory, time_limit_s=SEARCH_S)
-        return plan_arena(graph, order, method="greedy_by_size", memory=memory).arena_bytes
 
-
-def _bench(job: Job, rows: StreamRows) -> _Bench:
+def _bench(job: Job, graph: Graph) -> _Bench:
     if job.target.sessions is not None:
-        bench = _Bench(job, 0, measures=False)
-        return replace(bench, least=bench.planned(without_defaults(load(job.path, shapes=job.options.shapes))))
-    window_job = replace(job, options=replace(job.options, states="variables"))
-    measured_job, window = measure_original(window_job, read(window_job))
-    job = replace(job, target=measured_job.target)
-    measures = window.file.measured is not None and job.target.measure is not None
-    if not measures:
-        bench = _Bench(job, 0, measures=False)
-        return replace(bench, least=bench.planned(window.graph))
+        return _Bench(job, _planned(job, graph), measures=False)
+    job, window = measured_window(job)
+    if window.file.measured is None or job.target.measure is None:
+        return _Bench(job, _planned(job, window.graph), measures=False)
     try:
-        fitted = fit_model(window_options(job, InHops(window, rows, job.options.shapes)), Listener())
+        fitted = fit_model(window_options(job, job.options.shapes), Listener())
     except DownsetError:
         fitted = None
-    before, fitted_bytes = bytes_of_window(window, fitted)
-    return _Bench(job, min(before, before if fitted_bytes is None else fitted_bytes), measures=True)
+    return _Bench(job, least_to_beat(*bytes_of_window(window, fitted), None), measures=True)
+
+
+def _planned(job: Job, graph: Graph) -> int:
+    """The bytes of a quickly planned arena."""
+    return quick_plan(graph, job.target.memory)[1].arena_bytes

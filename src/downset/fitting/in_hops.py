@@ -34,6 +34,7 @@ __all__ = [
     "bytes_of_window",
     "in_hops",
     "least_to_beat",
+    "measured_window",
     "window_options",
     "with_stream",
     "written_stream",
@@ -67,11 +68,16 @@ def in_hops(job: Job) -> tuple[Job, InHops | None]:
     graph = without_defaults(load(job.path, shapes=job.options.shapes))
     rows = chosen_rows(graph, ask)
     check_gains(rows)
-    window_job = replace(job, scratch=_folder(job, "window"), options=replace(job.options, states="variables"))
-    measured_job, window = measure_original(window_job, read(window_job))
-    job = replace(job, target=measured_job.target)
+    job, window = measured_window(job)
     job.listener.progress("writing the stream")
     return written_stream(job, rows), InHops(window, rows, job.options.shapes)
+
+
+def measured_window(job: Job) -> tuple[Job, Original]:
+    """(the job for the target that runs the window, the window's network as it was measured)."""
+    window_job = replace(job, scratch=_folder(job, "window"), options=replace(job.options, states="variables"))
+    measured_job, window = measure_original(window_job, read(window_job))
+    return replace(job, target=measured_job.target), window
 
 
 def written_stream(job: Job, rows: StreamRows) -> Job:
@@ -89,11 +95,12 @@ def _folder(job: Job, name: str) -> Path:
     return folder
 
 
-def window_options(job: Job, asked: InHops) -> FitOptions:
-    """The options of the window's own fit, with which its stream is compared: nothing is written."""
+def window_options(job: Job, shapes: Mapping[str, tuple[int, ...]] | None) -> FitOptions:
+    """The options of the window's own fit, with which its stream is compared: nothing is written. `shapes`: those that
+    were stated."""
     return replace(
         job.options,
-        shapes=asked.shapes,
+        shapes=shapes,
         stream=None,
         output=None,
         session=None,

@@ -14,17 +14,26 @@ from downset.fitting.in_place import with_states_in_place
 from downset.fitting.job import Job, StatesName
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
+from downset.graph.core import Graph
+from downset.memory.models import MemoryName
 from downset.messages import Message, Setting
 from downset.orders.plan import plan_order
 from downset.partial.stream_rows import stream_rows
 from downset.results.fit import Fit
 from downset.results.next_step import NextStep
+from downset.results.plans import Arena, Order
 from downset.text import format_bytes
 
-__all__ = ["SEARCH_S", "measured_bytes", "tell_streams_that_fit"]
+__all__ = ["measured_bytes", "quick_plan", "tell_streams_that_fit"]
 
-SEARCH_S = 0.5
+_SEARCH_S = 0.5
 """The time limit of an order."""
+
+
+def quick_plan(graph: Graph, memory: MemoryName) -> tuple[Order, Arena]:
+    """An order that is quickly found, and an arena in it."""
+    order = plan_order(graph, memory=memory, time_limit_s=_SEARCH_S)
+    return order, plan_arena(graph, order, method="greedy_by_size", memory=memory)
 
 
 def measured_bytes(job: Job) -> int:
@@ -32,12 +41,8 @@ def measured_bytes(job: Job) -> int:
     that measure files, not sessions."""
     executed, _ = with_states_in_place(job)
     graph, placed = load(executed), job.scratch / f"placed{job.form}"
-    order = plan_order(graph, memory=job.target.memory, time_limit_s=SEARCH_S)
-    offsets = None
-    if job.target.offsets:
-        arena = plan_arena(graph, order, method="greedy_by_size", memory=job.target.memory)
-        offsets = arena.tensor_offsets
-    export_tflite(placed, graph, order.steps, offsets=offsets)
+    order, arena = quick_plan(graph, job.target.memory)
+    export_tflite(placed, graph, order.steps, offsets=arena.tensor_offsets if job.target.offsets else None)
     assert job.target.measure is not None
     return int(job.target.measure(placed, shapes=None, seed=job.options.seed, trust=False).nbytes["total_bytes"])
 

@@ -29,7 +29,6 @@ from downset.text import abridged, format_bytes, printable
 __all__ = [
     "Firmware",
     "arena_bytes",
-    "array_lines",
     "firmware",
     "identifier",
     "in_files",
@@ -109,7 +108,7 @@ def in_files(path: Path, comment: Sequence[str], body: Sequence[str], include: s
     namespace. `include`: the name by which the source includes the header; empty for one header that holds
     everything."""
     prefix = identifier(path.stem)
-    array = array_lines(path.read_bytes())
+    array = _array(path.read_bytes())
     guard = f"DOWNSET_{prefix.upper()}_H_"
     declared = f"alignas({_ALIGNMENT}) extern const unsigned char {prefix}_model[];"
     defined = f"alignas({_ALIGNMENT}) {'' if include else 'static '}const unsigned char {prefix}_model[] = {{"
@@ -305,8 +304,7 @@ def planning_bytes(graph: Graph, *, scratch: bool) -> int:
     return _PLANNING_BYTES * (placed + (len(graph.ops) if scratch else 0))
 
 
-def array_lines(data: bytes) -> list[str]:
-    """The elements of a C array of these bytes."""
+def _array(data: bytes) -> list[str]:
     return [
         "    " + ", ".join(f"0x{byte:02x}" for byte in data[start : start + _PER_LINE]) + ","
         for start in range(0, len(data), _PER_LINE)

@@ -35,9 +35,6 @@ MOST_IN_QUEUE = 16
 """The most states in a queue. A tensor that moves only once in more calls is computed whole."""
 
 
-_ALL = "the whole window is read"
-
-
 @dataclass(frozen=True, slots=True)
 class Moving:
     """The window's network, with its rows along the moving dimension of one input. `form`: its rows as integers."""
@@ -203,7 +200,7 @@ class _Shifts:
         if whole and self.reached.isdisjoint(whole):
             return f"{shortened(printable(graph.tensors[whole[0]].name), 50)!r} does not move with the window"
         if form.ops[index].whole or whole:
-            return _ALL
+            return "the whole window is read"
         if any(broadcast_axis(graph, op, position, form.axis) is not None for position in range(len(op.inputs))):
             return "constants with values for each row"
         return None

@@ -94,15 +94,16 @@ def _facts(stream: StreamFit) -> list[str]:
         as_it_is = f"as it is {format_bytes(stream.window_bytes)} B"
         lines.append(f"the window takes {as_it_is}, and fitted by itself {format_bytes(stream.fitted_bytes)} B")
     runs = stream.comparison
-    if runs is not None and runs.equal is not None and runs.runs:
+    if runs is None:
+        lines.append("calls were not run against windows")
+    elif runs.equal is not None and runs.runs:
         outcome = "equal bit for bit" if runs.equal else f"differ by up to {runs.max_abs_error or 0:g}"
         proof = "proven: every call computes its window; " if runs.proven else f"not proven: {runs.reason}; "
         lines.append(f"{proof}{counted(runs.runs, 'call')} against as many windows in {runs.runtime}: {outcome}")
-    if not stream.comparison or not stream.comparison.equal:
-        lines += [] if stream.comparison else ["calls were not run against windows"]
-    for one in stream.breaks[:_BREAKS]:
-        lines.append(f"shared less: {one.reason} at {one.kind} {shortened(printable(one.name), _NAMED)!r}")
-    return lines
+    return lines + [
+        f"shared less: {one.reason} at {one.kind} {shortened(printable(one.name), _NAMED)!r}"
+        for one in stream.breaks[:_BREAKS]
+    ]
 
 
 def stream_data(fit: Fit) -> dict[str, Any]:

@@ -49,9 +49,7 @@ def folded(graph: Graph, sizes: Mapping[str, Sizes]) -> Graph:
     for index, op in enumerate(graph.ops):
         if values.folds(op):
             changed = True
-            edit.replace(index, [])
-            for tensor in op.outputs:
-                edit.fix(tensor, partial(np.array, values.known[tensor]))
+            values.replace(edit, index)
         elif op.kind == "Reshape" and len(op.inputs) > 1 and (shape := values.reshape(op)) is not None:
             changed = True
             name = f"{graph.tensors[op.inputs[1]].name}/of {op.name}"
@@ -72,11 +70,9 @@ def with_amounts(graph: Graph) -> Graph:
     values, edit, changed = _Values(graph, sizes), Edit(graph), False
     for index, op in enumerate(graph.ops):
         values.learn(op)
-        if values.evaluated(op) and kind_of(op.kind).draws == "never" and not op.after:
+        if values.evaluated(op):
             changed = True
-            edit.replace(index, [])
-            for tensor in op.outputs:
-                edit.fix(tensor, partial(np.array, values.known[tensor]))
+            values.replace(edit, index)
     return edit.finish(as_placed=True) if changed else graph
 
 
@@ -137,14 +133,23 @@ class _Values:
         plan as it is."""
         tensors = self._graph.tensors
         weights = all(tensors[tensor].role == "constant" for tensor in op.outputs)
-        return self.evaluated(op) and not weights and not op.after and kind_of(op.kind).draws == "never"
+        return self.evaluated(op) and not weights
 
     def evaluated(self, op: Op) -> bool:
-        """Whether every element of the operator's results is known, and none is an output of the network."""
-        return bool(op.outputs) and all(
+        """Whether constants may take the operator's place: every element of its results is known in each run, and none
+        is an output of the network."""
+        if not op.outputs or op.after or kind_of(op.kind).draws != "never":
+            return False
+        return all(
             tensor in self.known and self.known[tensor].dtype != object and tensor not in self._ends
             for tensor in op.outputs
         )
+
+    def replace(self, edit: Edit, index: int) -> None:
+        """Let constants take the place of an operator."""
+        edit.replace(index, [])
+        for tensor in self._graph.ops[index].outputs:
+            edit.fix(tensor, partial(np.array, self.known[tensor]))
 
     def reshape(self, op: Op) -> Array | None:
         """The constant that takes the place of a Reshape's shape, some of whose sizes are open; None where the shape is
@@ -235,13 +240,7 @@ def _slice(op: Op, inputs: Sequence[Array | None], metas: Sequence[Tensor]) -> l
         axes, steps = _numbers(inputs, 3), _numbers(inputs, 4)
     cut = [slice(None)] * data.ndim
     for place, axis in enumerate(range(len(starts)) if axes is None else axes):
-        step, size = 1 if steps is None else steps[place], data.shape[axis]
-        start, end = starts[place], ends[place]
-        if step < 0:  # the first element is the last that is taken where the end lies before it
-            start, before = min(start, size - 1), end < -size
-            cut[axis] = slice(start, None if before else end, step)
-        else:
-            cut[axis] = slice(start, end, step)
+        cut[axis] = slice(starts[place], ends[place], 1 if steps is None else steps[place])
     return [data[tuple(cut)]]
 
 

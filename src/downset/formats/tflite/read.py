@@ -60,7 +60,7 @@ DTYPES = {
 _PERSISTENT = frozenset({"DEQUANTIZE", "DENSIFY"})
 """Operators that are computed once where they read constants: their results are weights, not activations."""
 _MOST_KEPT = 1 << 20
-"""The most bytes of a file whose graph, with the file in it, is kept."""
+"""The most bytes of a file whose graph is kept. A graph does not hold its file, but as much as the tables in it."""
 _Answer = TypeVar("_Answer")
 _DAMAGE = (IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, ZeroDivisionError)
 

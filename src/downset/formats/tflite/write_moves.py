@@ -7,14 +7,14 @@ the file state for every tensor.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from downset.errors import InfeasibleError, UnsupportedError
 from downset.formats.tflite.flatbuffer import Flatbuffer
-from downset.formats.tflite.write_rewritten import operator_code
+from downset.formats.tflite.write_rewritten import listed, operator_code, renumber_ends
 from downset.graph.core import ABSENT, Graph
 from downset.memories.program import Copy, MovedProgram
 from downset.results.two_memories import TwoMemories
@@ -62,7 +62,7 @@ def write_moves(
         written.append(operator)
     main.operators = written
     ends = {place[tensor]: index_of[number] for tensor, number in final.items() if number != ABSENT}
-    _rename_outputs(file, ends)
+    renumber_ends(file.model, "outputs", ends)
     for one in program.copies:
         nbytes = graph.tensors[one.tensor].nbytes
         if nbytes and memories.is_fast(offset_in(memories, one), nbytes) is not one.fast:
@@ -93,36 +93,21 @@ def _move(file: Flatbuffer, source: int, target: int) -> Any:
     return entry
 
 
-def _rename_outputs(file: Flatbuffer, ends: Mapping[int, int]) -> None:
-    """Let the file's outputs be these tensors, by their index before."""
-    model = file.model
-    main = model.subgraphs[0]
-    main.outputs = np.asarray([ends.get(int(tensor), int(tensor)) for tensor in _listed(main.outputs)], np.int32)
-    for signature in model.signatureDefs or ():
-        if signature.subgraphIndex == 0:
-            for entry in signature.outputs or ():
-                entry.tensorIndex = ends.get(entry.tensorIndex, entry.tensorIndex)
-
-
 def _check_all_placed(file: Flatbuffer, offsets: Mapping[int, int]) -> None:
     model = file.model
     main = model.subgraphs[0]
     used = [
-        *_listed(main.inputs),
-        *(t for one in main.operators for t in (*_listed(one.inputs), *_listed(one.outputs))),
+        *listed(main.inputs),
+        *(t for one in main.operators for t in (*listed(one.inputs), *listed(one.outputs))),
     ]
     for tensor in dict.fromkeys(map(int, used)):
         if tensor == ABSENT or tensor in offsets:
             continue
         entry = main.tensors[tensor]
         data = model.buffers[entry.buffer]
-        if (data.data is None or not len(data.data)) and not data.size and np.prod(_listed(entry.shape)) > 0:
+        if (data.data is None or not len(data.data)) and not data.size and np.prod(listed(entry.shape)) > 0:
             name = (entry.name or b"").decode(errors="replace")
             raise UnsupportedError(
                 f"tensor {name!r} has no place in the plan, and TFLite Micro would place it itself, perhaps between "
                 "the memories"
             )
-
-
-def _listed(values: Any) -> Sequence[int]:
-    return () if values is None else values

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.halos import same_pads, window
 
-__all__ = ["drop_weights", "operator_code", "write_rewritten"]
+__all__ = ["drop_weights", "listed", "operator_code", "renumber_ends", "write_rewritten"]
 
 _CODES = {name: code for code, name in DTYPES.items()}
 _ACTIVATION_CODES = {name: code for code, name in ACTIVATIONS.items()}
@@ -53,7 +53,8 @@ def write_rewritten(file: Flatbuffer, graph: Graph, steps: Sequence[int]) -> dic
     place[ABSENT] = old_place[ABSENT] = -1
     indices = _Indices(place, old_place)
     main.operators = [_operator(file, graph, step, old_operators, indices) for step in steps]
-    _renumber_interface(model, old_place)
+    renumber_ends(model, "inputs", old_place)
+    renumber_ends(model, "outputs", old_place)
     drop_weights(model)
     del place[ABSENT]
     return place
@@ -62,11 +63,11 @@ def write_rewritten(file: Flatbuffer, graph: Graph, steps: Sequence[int]) -> dic
 def _needed(model: Any, graph: Graph, operators: Sequence[Any]) -> set[int]:
     """The file's tensors that stay: those that operators, the main subgraph's ends and its signatures refer to."""
     main = model.subgraphs[0]
-    needed = {int(tensor) for tensors in (main.inputs, main.outputs) for tensor in _listed(tensors)}
+    needed = {int(tensor) for tensors in (main.inputs, main.outputs) for tensor in listed(tensors)}
     for position in graph.source.op_index:
         if position >= 0:
             for tensors in (operators[position].inputs, operators[position].outputs, operators[position].intermediates):
-                needed.update(int(tensor) for tensor in _listed(tensors))
+                needed.update(int(tensor) for tensor in listed(tensors))
     for op in graph.ops:
         needed.update(graph.source.tensor_index[t] for t in (*op.inputs, *op.outputs) if t != ABSENT)
     for signature in model.signatureDefs or ():
@@ -75,7 +76,7 @@ def _needed(model: Any, graph: Graph, operators: Sequence[Any]) -> set[int]:
     return needed - {-1}
 
 
-def _listed(tensors: Any) -> Sequence[int]:
+def listed(tensors: Any) -> Sequence[int]:
     return () if tensors is None else tensors
 
 
@@ -191,21 +192,23 @@ def operator_code(file: Flatbuffer, name: str, version: int = 1) -> int:
     return len(codes) - 1
 
 
-def _renumber_interface(model: Any, old_place: Mapping[int, int]) -> None:
+def renumber_ends(model: Any, ends: Literal["inputs", "outputs"], places: Mapping[int, int]) -> None:
+    """Let the inputs or outputs of the main subgraph, and of its signatures, be those at `places`, by their index
+    before; others keep their index."""
     main = model.subgraphs[0]
-    main.inputs = np.asarray([old_place[int(tensor)] for tensor in _listed(main.inputs)], np.int32)
-    main.outputs = np.asarray([old_place[int(tensor)] for tensor in _listed(main.outputs)], np.int32)
+    tensors = [places.get(int(tensor), int(tensor)) for tensor in listed(getattr(main, ends))]
+    setattr(main, ends, np.asarray(tensors, np.int32))
     for signature in model.signatureDefs or ():
         if signature.subgraphIndex == 0:
-            for entry in (*(signature.inputs or ()), *(signature.outputs or ())):
-                entry.tensorIndex = old_place[entry.tensorIndex]
+            for entry in getattr(signature, ends) or ():
+                entry.tensorIndex = places.get(entry.tensorIndex, entry.tensorIndex)
 
 
 def drop_weights(model: Any) -> None:
     """Empty the buffers to which nothing refers any more. They stay in the list, so that the indices of the others stay
     valid."""
     used = {entry.buffer for subgraph in model.subgraphs for entry in subgraph.tensors}
-    used |= {entry.buffer for entry in model.metadata or ()} | set(_listed(model.metadataBuffer))
+    used |= {entry.buffer for entry in model.metadata or ()} | set(listed(model.metadataBuffer))
     for index, buffer in enumerate(model.buffers):
         if index not in used:
             buffer.data, buffer.offset, buffer.size = None, 0, 0
