@@ -35,7 +35,7 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    static constexpr double kBusy = 6;
+    static constexpr double kBusy = 6;  // BUSY of budget.py
     static double processor_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
     // Seconds as double: what is added to them cannot overflow.

@@ -13,44 +13,25 @@ order of a recorded whole step takes. `--against-hand` is another table with opt
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.against_hand import AGAINST_HAND
+from experiments.inductor.fresh_process import check_losses, row_of_process
 from experiments.inductor.measure import WAYS, WITHIN
 from experiments.inductor.networks import NETWORKS, REALISTIC
 from experiments.rows import Row, load_rows
 
 NAME = "inductor"
 MEASURED = [name for name in NETWORKS if name not in ("gpt_tiny", *REALISTIC)]
-CACHES = Path(__file__).resolve().parents[2] / "build" / "inductor"
 
 
 def row_of(network: str, way: str, *, part: str = "") -> Row:
     """`part`: "step_s" or "planning_cpu_s" measures that again, and keeps the rest of the recorded row."""
-    caches = CACHES / network / way
-    if not part:
-        shutil.rmtree(caches, ignore_errors=True)
-    # One compile thread, so that compilers are children of the process that is measured.
-    settings = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(caches)}
     planning = ["--planning"] if part == "planning_cpu_s" else []
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.inductor.measure", network, way, *planning],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **settings},
-    )
-    if done.returncode:
-        raise SystemExit(f"{network}, {way}: {done.stderr[-2000:]}")
-    row: Row = json.loads(done.stdout.splitlines()[-1])
+    row = row_of_process("measure", network, way, *planning, fresh=not part)
     return {**recorded(network, way), part: row[part]} if part else row
 
 
@@ -65,8 +46,7 @@ def rows(options: Namespace) -> Iterator[Row]:
         for way in ("eager", "ordered") if options.quick else ("ordered",) if options.planning else options.ways:
             row = row_of(network, way, part=part)
             eager = row if way == "eager" else eager or recorded(network, "eager")
-            if any(abs(a - b) > 1e-3 * abs(b) for a, b in zip(row["losses"], eager["losses"], strict=True)):
-                raise SystemExit(f"{network}: losses differ: {way} {row['losses']}, eager {eager['losses']}")
+            check_losses(row, eager)
             yield row
 
 

@@ -9,46 +9,20 @@ addition to what is there before a step; milliseconds are the median over rounds
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import statistics
-import subprocess
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.by_hand import HAND, WAYS
+from experiments.inductor.fresh_process import check_losses, row_of_process
 from experiments.inductor.networks import NETWORKS
 from experiments.rows import Row
 
 __all__ = ["AGAINST_HAND", "lost_to_hand", "of_rounds"]
 
 MEASURED = [name for name in NETWORKS if name not in ("gpt_tiny", "resnet50_last")]
-CACHES = Path(__file__).resolve().parents[2] / "build" / "inductor"
 QUICK = ("eager", "both", "ours", "ours 0.6")
-TOLERANCE = 1e-3
-"""The largest relative difference of losses; with norms of convolutions they agree to three digits."""
-
-
-def run_way(network: str, way: str, *, fresh: bool) -> Row:
-    caches = CACHES / network / way.replace(" ", "_")
-    if fresh:
-        shutil.rmtree(caches, ignore_errors=True)
-    settings = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(caches)}
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.inductor.by_hand", network, way],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **settings},
-    )
-    if done.returncode:
-        raise SystemExit(f"{network}, {way}: {done.stderr[-2000:]}")
-    row: Row = json.loads(done.stdout.splitlines()[-1])
-    return row
 
 
 def of_rounds(rounds: Sequence[Row]) -> Row:
@@ -63,18 +37,13 @@ def of_rounds(rounds: Sequence[Row]) -> Row:
     }
 
 
-def check_losses(row: Row, eager: Row) -> None:
-    if any(abs(a - b) > TOLERANCE * abs(b) for a, b in zip(row["losses"], eager["losses"], strict=True)):
-        raise SystemExit(f"{row['network']}: losses differ: {row['way']} {row['losses']}, eager {eager['losses']}")
-
-
 def rows(options: Namespace) -> Iterator[Row]:
     for network in ["gpt_tiny"] if options.quick else options.networks:
         ways = QUICK if options.quick else ["eager", *(way for way in options.ways if way != "eager")]
         rounds: dict[str, list[Row]] = {way: [] for way in ways}
         for number in range(1 if options.quick else options.rounds):
             for way in ways:
-                rounds[way].append(run_way(network, way, fresh=options.fresh and not number))
+                rounds[way].append(row_of_process("by_hand", network, way, fresh=options.fresh and not number))
                 check_losses(rounds[way][-1], rounds["eager"][0])
         for way in ways:
             yield of_rounds(rounds[way])

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -25,8 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-import downset as ds
-from experiments.inductor.measure import limit_of, peak_bytes
+from experiments.inductor.measure import limit_of, median_s, peak_bytes, plain_step, whole_step
 from experiments.inductor.networks import NETWORKS, Case, blocks_of
 
 BUDGETS = (0.8, 0.5, 0.3, 0.1, 0.05)
@@ -41,7 +39,6 @@ WAYS = (
     "ours",
     *(f"ours {share}" for share in SHARES),
 )
-STEPS = 10
 
 Step = Callable[[], Tensor]
 
@@ -55,7 +52,7 @@ def step_of(network: str, way: str) -> Step:
     torch.manual_seed(0)
     case = NETWORKS[network]()
     if way.startswith("ours"):
-        return _ours(case, limit)
+        return whole_step(case, peak_bytes=limit)
     if way in ("checkpoint", "both", "both compiled"):
         for block in blocks_of(case.model):
             if way == "both compiled":
@@ -67,42 +64,14 @@ def step_of(network: str, way: str) -> Step:
     return _plain(case, in_backward=way in ("in backward", "both", "both compiled"), compiled=compiled)
 
 
-def _ours(case: Case, limit: int | None) -> Step:
-    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
-    step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, peak_bytes=limit)
-
-    def ours() -> Tensor:
-        loss = step(case.inputs, case.targets)
-        if step.fallback:
-            raise SystemExit(step.fallback)
-        return loss
-
-    return ours
-
-
 def _plain(case: Case, *, in_backward: bool, compiled: bool) -> Step:
-    inputs = case.inputs if isinstance(case.inputs, tuple) else (case.inputs,)
-
-    def forward(*given: Any) -> Tensor:
-        return case.loss_fn(case.model(*given), case.targets)
-
-    loss_of = torch.compile(forward, fullgraph=True) if compiled else forward
     parameters = list(case.model.parameters())
     groups = [[parameter] for parameter in parameters] if in_backward else [parameters]
     optimizers = [torch.optim.AdamW(group, lr=case.learning_rate, fused=True) for group in groups]
     if in_backward:
         for parameter, optimizer in zip(parameters, optimizers, strict=True):
             parameter.register_post_accumulate_grad_hook(partial(_update, optimizer))
-
-    def plain() -> Tensor:
-        loss = loss_of(*inputs)
-        loss.backward()
-        for optimizer in [] if in_backward else optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        return loss.detach()
-
-    return plain
+    return plain_step(case, [] if in_backward else optimizers, compiled=compiled)
 
 
 def _update(optimizer: Any, parameter: nn.Parameter) -> None:
@@ -116,16 +85,12 @@ def measured(network: str, way: str) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # a limit that no choice keeps to
         step = step_of(network, way)
         losses = [float(step()) for _ in range(3)]
-    seconds = []
-    for _ in range(STEPS):
-        begin = time.process_time()
-        step()
-        seconds.append(time.process_time() - begin)
+    step_cpu_s = median_s(step, time.process_time)
     return {
         "network": network,
         "way": way,
         "peak_bytes": peak_bytes(step),
-        "step_cpu_s": round(statistics.median(seconds), 5),
+        "step_cpu_s": step_cpu_s,
         "losses": [round(loss, 6) for loss in losses],
     }
 

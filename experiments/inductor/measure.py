@@ -18,7 +18,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,34 +60,54 @@ def limit_of(network: str, *, share: float = SHARE) -> int:
 def training_step(
     case: Case, way: str, reports: list[Any], peak_bytes: int | None = None
 ) -> Callable[[], torch.Tensor]:
-    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
     if way in ("whole", "ordered", WITHIN):
-        step = ds.inductor.compile_step(
-            case.model, case.loss_fn, optimizer, order=way != "whole", report=reports.append, peak_bytes=peak_bytes
-        )
+        return whole_step(case, order=way != "whole", report=reports.append, peak_bytes=peak_bytes)
+    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
+    return plain_step(case, [optimizer], compiled=way == "inductor")
 
-        def whole() -> torch.Tensor:
-            loss = step(case.inputs, case.targets)
-            if step.fallback:
-                raise SystemExit(step.fallback)
-            return loss
 
-        return whole
+def whole_step(case: Case, **options: Any) -> Callable[[], torch.Tensor]:
+    """A step of `compile_step` with these options, which does not fall back."""
+    optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
+    step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, **options)
+
+    def whole() -> torch.Tensor:
+        loss = step(case.inputs, case.targets)
+        if step.fallback:
+            raise SystemExit(step.fallback)
+        return loss
+
+    return whole
+
+
+def plain_step(case: Case, optimizers: Sequence[Any], *, compiled: bool) -> Callable[[], torch.Tensor]:
+    """A plain step. `compiled`: the model with its loss is. `optimizers`: those that step after the backward pass."""
     inputs = case.inputs if isinstance(case.inputs, tuple) else (case.inputs,)
 
     def forward(*given: Any) -> torch.Tensor:
         return case.loss_fn(case.model(*given), case.targets)
 
-    loss_of = torch.compile(forward, fullgraph=True) if way == "inductor" else forward
+    loss_of = torch.compile(forward, fullgraph=True) if compiled else forward
 
     def plain() -> torch.Tensor:
         loss = loss_of(*inputs)
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         return loss.detach()
 
     return plain
+
+
+def median_s(step: Callable[[], Any], now: Callable[[], float]) -> float:
+    """The seconds that a step takes on this clock."""
+    seconds = []
+    for _ in range(STEPS):
+        begin = now()
+        step()
+        seconds.append(now() - begin)
+    return round(statistics.median(seconds), 5)
 
 
 def peak_bytes(step: Callable[[], torch.Tensor]) -> int:
@@ -118,18 +138,14 @@ def measured(network: str, way: str) -> dict[str, Any]:
         losses = [float(step())]
         first_s, first_cpu_s = time.perf_counter() - begin, cpu_s() - begin_cpu
     losses += [float(step()) for _ in range(2)]
-    seconds = []
-    for _ in range(STEPS):
-        begin = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - begin)
+    step_s = median_s(step, time.perf_counter)
     row = {
         "network": network,
         "way": way,
         "peak_bytes": peak_bytes(step),
         "losses": [round(loss, 6) for loss in losses],
     }
-    row.update(step_s=round(statistics.median(seconds), 5), first_step_s=round(first_s, 2))
+    row.update(step_s=step_s, first_step_s=round(first_s, 2))
     row.update(first_step_cpu_s=round(first_cpu_s, 2))
     chosen = [told for told in reports if isinstance(told, ds.inductor.RecomputeReport)]
     for again in chosen:  # none if the compiled graph came from PyTorch's cache, as with --again

@@ -2,9 +2,8 @@
 
 A `Budget` is data. Who plans starts its `Clock` and passes it to everything that searches. The time of a clock is the
 processor time of this process, so that a search does as much on a busy machine as on a quiet one (it ends after `BUSY`
-times the limit in real time); under a limit of
-states it is the number of states that the searches have counted, so that neither the load of the machine nor its speed
-affects the result. The limit of time then holds as well.
+times the limit in real time); under a limit of states it is the number of states that the searches have counted, so
+that neither the load of the machine nor its speed affects the result. The limit of time then holds as well.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ __all__ = [
     "Clock",
     "check_time_limit",
     "check_work_limit",
+    "moment_s",
 ]
 
 DEFAULT_SECONDS = 10.0
@@ -113,13 +113,12 @@ class Clock:
     (`count`). Searches written in Python that count none look with `late`, `left` and `within`: under a limit of
     states each such look counts as some."""
 
-    __slots__ = ("_count", "_end", "_first", "_last", "_now", "_real_end", "budget")
+    __slots__ = ("_began", "_count", "_first", "_last", "_now", "budget")
 
     def __init__(self, budget: Budget, count: _Count, now: _Now) -> None:
         self.budget, self._now = budget, now
         self._count, self._first = count, count.states
-        self._end = now() + budget.seconds
-        self._real_end = _real_s() + BUSY * budget.seconds
+        self._began = moment_s(now)
         self._last = None if budget.states is None else count.states + min(budget.states, MANY)
 
     @property
@@ -133,7 +132,10 @@ class Clock:
 
     def left_s(self) -> float:
         """Seconds left, 0 at the end."""
-        return 0.0 if INTERRUPTED.is_set() else max(min(self._end - self._now(), self._real_end - _real_s()), 0.0)
+        if INTERRUPTED.is_set():
+            return 0.0
+        passed_s = (now - began for now, began in zip(moment_s(self._now), self._began, strict=True))
+        return max(self.budget.seconds - max(passed_s), 0.0)
 
     def left_states(self) -> int:
         """States left; MANY without a limit of states."""
@@ -205,6 +207,12 @@ class Clock:
     def _look(self) -> None:
         if self._last is not None:
             self._count.states += _LOOK
+
+
+def moment_s(now: _Now) -> tuple[float, float]:
+    """The two times that end a search, each after the seconds of its limit: that of `now`, and the real time in units
+    of `BUSY` seconds."""
+    return now(), _real_s() / BUSY
 
 
 def _searching_s() -> float:

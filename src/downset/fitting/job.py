@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from downset.budget import BUSY, INTERRUPTED, Budget, check_work_limit
+from downset.budget import INTERRUPTED, Budget, check_work_limit, moment_s
 from downset.errors import UsageError
 from downset.fitting.ranges import SizeRanges
 from downset.formats.reading import refused
@@ -126,13 +126,12 @@ class Notes:
 class SearchTime:
     """The seconds of processor time that all searches of a job share. They pass while one of them is `running`: neither
     what is read, measured, proven and written counts, nor the time between searches. None are left where a user has
-    ended the search, and after `BUSY` times as many real
-    seconds."""
+    ended the search, and after `BUSY` times as many real seconds."""
 
     __slots__ = ("_began", "_left_s", "_now", "cut")
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.process_time) -> None:
-        self._now: Callable[[], tuple[float, float]] = lambda: (now(), time.monotonic() / BUSY)
+        self._now = now
         self._left_s = (seconds, seconds)
         self._began: tuple[float, float] | None = None
         self.cut = False
@@ -144,7 +143,7 @@ class SearchTime:
         if self._began is not None:
             yield
             return
-        self._began = self._now()
+        self._began = moment_s(self._now)
         try:
             yield
         finally:
@@ -162,10 +161,10 @@ class SearchTime:
         return "" if min(self._left()) > 0 else "the time limit was over"
 
     def _left(self) -> tuple[float, float]:
-        """The seconds left of processor time, and of the longest real time in units of `BUSY` seconds."""
+        """The seconds left by each time of `moment_s`."""
         if self._began is None:
             return self._left_s
-        passed = (now - began for now, began in zip(self._now(), self._began, strict=True))
+        passed = (now - began for now, began in zip(moment_s(self._now), self._began, strict=True))
         processor, real = (left - spent for left, spent in zip(self._left_s, passed, strict=True))
         return processor, real
 

@@ -8,14 +8,14 @@ counts in Python numbers is refused, because its second call computes something 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
 
-__all__ = ["StepTrace", "options_of", "trace_step"]
+__all__ = ["StepTrace", "option_value", "options_of", "trace_step"]
 
 _REPLACED = {"foreach": False, "fused": False, "capturable": True}
 """Options that decide how, but not what, an optimiser computes."""
@@ -38,7 +38,7 @@ def options_of(optimizer: Any) -> tuple[tuple[tuple[str, Any], ...], ...]:
     """By group: its options without the learning rate, as values that can be compared. Raises UnsupportedError for one
     that cannot."""
     options = tuple(
-        tuple((key, _plain(value)) for key, value in sorted(group.items()) if key not in _APART)
+        tuple((key, option_value(value)) for key, value in sorted(group.items()) if key not in _APART)
         for group in optimizer.param_groups
     )
     try:
@@ -48,8 +48,9 @@ def options_of(optimizer: Any) -> tuple[tuple[tuple[str, Any], ...], ...]:
     return options
 
 
-def trace_step(optimizer: Any, groups: Sequence[Sequence[Any]], trained: Callable[[Any], bool]) -> StepTrace:
-    """Record the update of the parameters for which `trained` holds. The optimiser must have its states.
+def trace_step(optimizer: Any, parameters: Sequence[Any], rates: Sequence[Any]) -> StepTrace:
+    """Record the update of these parameters, with a tensor for the learning rate of each group. The optimiser must have
+    its states.
 
     Raises UnsupportedError where the step cannot be recorded: it needs a number of a tensor, makes or drops states,
     or changes a Python number.
@@ -57,7 +58,6 @@ def trace_step(optimizer: Any, groups: Sequence[Sequence[Any]], trained: Callabl
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    parameters = [parameter for group in groups for parameter in group if trained(parameter)]
     names = tuple(
         (number, name)
         for number, parameter in enumerate(parameters)
@@ -85,7 +85,7 @@ def trace_step(optimizer: Any, groups: Sequence[Sequence[Any]], trained: Callabl
         [parameter.detach() for parameter in parameters],
         [torch.zeros_like(parameter) for parameter in parameters],
         [optimizer.state[parameters[number]][name] for number, name in names],
-        [torch.zeros((), dtype=torch.float64, device=group[0].device if group else "cpu") for group in groups],
+        list(rates),
     ]
     try:
         with _compiling(), torch.no_grad(), _tensor_factors():
@@ -141,20 +141,20 @@ def _numbers(optimizer: Any) -> dict[str, Any]:
     for number, group in enumerate(optimizer.param_groups):
         for name, value in group.items():
             if name not in ("params", "lr"):
-                values[f"group {number}'s {name!r}"] = _plain(value)
+                values[f"group {number}'s {name!r}"] = option_value(value)
     for name, value in vars(optimizer).items():
         if isinstance(value, (bool, int, float, str)) and name != "_opt_called":
             values[f"its attribute {name!r}"] = value
     return values
 
 
-def _plain(value: Any) -> Any:
+def option_value(value: Any) -> Any:
     """An option as a value that can be compared; users also give lists and tensors."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return float(value)
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+    return tuple(map(option_value, value)) if isinstance(value, (list, tuple)) else value
 
 
 @contextmanager

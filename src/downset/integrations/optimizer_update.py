@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.optimizer_trace import StepTrace, options_of, trace_step
+from downset.integrations.optimizer_trace import StepTrace, option_value, options_of, trace_step
 
 __all__ = ["Settings", "Update", "trained", "update_of"]
 
@@ -123,10 +123,12 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
         finally:
             handle.remove()
 
+    def given() -> list[Any]:
+        return [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
+
     def ready() -> bool:
         if pattern and traces:
-            with_gradients = [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
-            names = next(iter(traces.values())).names
+            with_gradients, names = given(), next(iter(traces.values())).names
             return all(name in optimizer.state.get(with_gradients[number], {}) for number, name in names)
         return bool(pattern)
 
@@ -134,20 +136,18 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             rate.fill_(float(group["lr"]))
         settings = options_of(optimizer)
-        of = {id(parameter) for parameter, was in zip(parameters, pattern, strict=True) if was}
+        with_gradients = given()
         if settings not in traces:
-            traces[settings] = trace_step(optimizer, groups, lambda parameter: id(parameter) in of)
-        trained_now = [parameter for parameter in parameters if id(parameter) in of]
+            traces[settings] = trace_step(optimizer, with_gradients, rates)
         now[:] = [traces[settings]]
-        states[:] = [optimizer.state[trained_now[number]][name] for number, name in now[0].names]
+        states[:] = [optimizer.state[with_gradients[number]][name] for number, name in now[0].names]
         return settings
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
         del settings
         if [gradient is not None for gradient in gradients] != pattern:
             raise UnsupportedError("the loss depends on other parameters than in the first step")
-        given = [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
-        now[0].graph(given, [gradient for gradient in gradients if gradient is not None], states, rates)
+        now[0].graph(given(), [gradient for gradient in gradients if gradient is not None], states, rates)
 
     return Update(groups, prepare, apply, lambda: [*parameters, *states], ready, watching)
 
@@ -172,7 +172,7 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
             for parameter in parameters:
                 _make_state(sgd, optimizer.state[parameter], parameter, group)
         return tuple(
-            tuple((key, _value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
+            tuple((key, option_value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
         )
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
@@ -189,11 +189,6 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
         return [*parameters, *(value for value in state if isinstance(value, torch.Tensor))]
 
     return Update(groups, prepare, apply, state)
-
-
-def _value(option: Any) -> Any:
-    """An option of a group as a hashable value; users also give lists and tensors."""
-    return tuple(float(value) for value in option) if isinstance(option, (list, tuple)) else option
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport
@@ -101,7 +100,7 @@ def _pass_class() -> Any:
             self._warned_of: set[str] = set()
 
         def uuid(self) -> str:
-            return f"downset {_fingerprint()} {self._work_limit} {self._single}"
+            return f"downset {code_fingerprint()} {self._work_limit} {self._single}"
 
         def __reduce__(self) -> tuple[Any, ...]:
             """Pickle the settings that caches see, without the receiver of reports and its past reports."""
@@ -135,12 +134,6 @@ def _pass_class() -> Any:
 def _again(uuid: str, work_limit: int, single: bool) -> Any:
     del uuid
     return _pass_class()(work_limit, None, single, None)
-
-
-@cache
-def _fingerprint() -> str:
-    here = Path(__file__).parent
-    return code_fingerprint(sorted([*here.glob("*order*.py"), here / "joined_calls.py", here / "scheduler_problem.py"]))
 
 
 def _call_singly(nodes: Sequence[Any]) -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 from downset.compiled import RecomputeReport, RepeatedOperator
@@ -57,7 +56,7 @@ class _RecomputeSettings:
     most_plans: int = 1
 
     def uuid(self) -> str:
-        return f"downset {_fingerprint()} {self.peak_bytes} {self.choices} {self.targets[-1:]}"
+        return f"downset {code_fingerprint()} {self.peak_bytes} {self.choices} {self.targets[-1:]}"
 
     def within(self) -> tuple[Any, ...]:
         """The settings that caches see, without the receiver of reports."""
@@ -110,17 +109,6 @@ def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
 
 
 @cache
-def _fingerprint() -> str:
-    here = Path(__file__).parent
-    own = (
-        *("fx_training", "inlined_operators", "joined_calls", "random_operators", "recompute_pass", "training_graph"),
-        "update_sinks",
-    )
-    names = (*own, "../rewrites/recompute_search")
-    return code_fingerprint(here / f"{name}.py" for name in names)
-
-
-@cache
 def _pass_classes() -> dict[str, Any]:
     from torch._inductor.custom_graph_pass import CustomGraphPass, CustomPartitionerFn, CustomSchedulerPass
 
@@ -167,7 +155,7 @@ def _pass_classes() -> dict[str, Any]:
         """Makes copies wait for the forward pass."""
 
         def uuid(self) -> str:
-            return f"downset {_fingerprint()} behind"
+            return f"downset {code_fingerprint()} behind"
 
         def __reduce__(self) -> tuple[Any, ...]:
             return _again, ("behind", self.uuid())

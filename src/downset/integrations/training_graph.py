@@ -53,8 +53,6 @@ class TrainingGraph:
     inlining: Inlining = field(default_factory=Inlining)
     donated: bool = False
     """Whether the backward pass may write over what the forward pass saved for it."""
-    joined: bool = False
-    """Whether successive kernels of loops run in one call."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)

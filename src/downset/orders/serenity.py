@@ -14,7 +14,6 @@ Deviations: the memo's key is the zero-indegree set. It determines the downset, 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from math import inf
 
@@ -153,18 +152,18 @@ def dynamic_programming_based_scheduling(
 
 
 def _searched(space: SearchSpace, start: _Entry, end: int, budget: int, limits: _StepLimits) -> _BudgetResult:
-    most, end_s = limits.clock.left_states(), time.process_time() + limits.clock.left_s()
+    most = limits.clock.left_states()
     ready = sum(1 << v for v in range(space.count) if _is_ready(space, start.downset, v))
     level = {ready: start}
     states = 0
     for _ in range((end & ~start.downset).bit_count()):
-        begin, first = time.process_time(), states
+        step, first = limits.clock.part(seconds=limits.step_s), states
         following: dict[int, _Entry] = {}
         for zero_indegree, entry in level.items():
             if states >= most or states - first >= limits.step_states:
                 return _BudgetResult("timeout", None, states)
             states += 1
-            if states % 64 == 0 and time.process_time() > min(end_s, begin + limits.step_s):
+            if states % 64 == 0 and step.left_s() == 0:
                 return _BudgetResult("timeout", None, states)
             for operator in bits(zero_indegree & end):
                 transient, live = space.step(entry.downset, entry.live, operator)

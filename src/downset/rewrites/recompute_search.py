@@ -158,8 +158,10 @@ def _all_sets(
 def _proposals(
     step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]], choices: list[Choice[J]]
 ) -> _Proposals[J]:
-    whole, *parts = _segment_sets(step, late, seeds) or [[]]
-    for again in [*seeds, *_divided_sets(step, late), *whole]:
+    everything = needed(step, range(len(step.may)), late)
+    crossing = _crossing(step, everything)
+    whole, *parts = _segment_sets(step, everything, crossing, seeds) or [[]]
+    for again in [*seeds, *_divided_sets(step, late, everything, crossing), *whole]:
         judged = yield again
         choices.append(judged)
     choices += yield from _at_peak(step, min(choices, key=_by_peak))
@@ -181,11 +183,11 @@ def _by_peak(choice: Choice[J]) -> tuple[Any, ...]:
     return choice.judged.peak_bytes, *choice.rank()
 
 
-def _divided_sets(step: StepGraph, late: frozenset[int]) -> list[set[int]]:
+def _divided_sets(
+    step: StepGraph, late: frozenset[int], everything: Sequence[int], crossing: Sequence[frozenset[int]]
+) -> list[set[int]]:
     """By division of a dynamic program (recompute_segments.py): all operators but those whose results cross a
     border."""
-    everything = needed(step, range(len(step.may)), late)
-    crossing = _crossing(step, everything)
     stored = {source for operator in late for source in step.reads[operator]}
     may = {operator for operator in everything if step.may[operator]}
     borders_of = divisions(step.nbytes, crossing, everything, stored)
@@ -223,15 +225,18 @@ def _with_sources(step: StepGraph, now: Choice[J], operator: int) -> set[int]:
     return operators
 
 
-def _segment_sets(step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]]) -> list[list[set[int]]]:
+def _segment_sets(
+    step: StepGraph,
+    everything: Sequence[int],
+    crossing: Sequence[frozenset[int]],
+    seeds: Sequence[Collection[int]],
+) -> list[list[set[int]]]:
     """Sets for several numbers of segments, by share of `_KEPT_SHARES`. Each holds the operators of the first segments,
     in fewer and fewer of them, without those whose results cross a border and without the most expensive (`_dearest`).
     In the other segments it holds those of the first seed."""
-    everything = needed(step, range(len(step.may)), late)
     if not everything:
         return []
     may = {operator for operator in everything if step.may[operator]}
-    crossing = _crossing(step, everything)
     dear = _dearest(step, everything, may)
     rest = set(seeds[0]) if seeds else set()
     segments: list[list[set[int]]] = [[] for _ in dear]
@@ -333,4 +338,4 @@ def _descent(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choi
         if not tried:
             return choices
         choices += tried
-        now = min(tried, key=lambda choice: (choice.judged.peak_bytes, *choice.rank()))
+        now = min(tried, key=_by_peak)
