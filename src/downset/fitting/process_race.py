@@ -15,8 +15,8 @@ from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import MadeForm
+from downset.fitting.trials import shipped_bytes
 from downset.formats.onnx.data_files import stored_bytes
-from downset.formats.onnx.mapped import mapped_bytes
 from downset.messages import Message
 from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessGrowth, ProcessRow, middle_growth
@@ -79,7 +79,7 @@ class Attempt:
     @property
     def disk_bytes(self) -> int:
         """The bytes of what is written where this ships."""
-        return mapped_bytes(self.file.path) if self.file.mapped else stored_bytes(self.file.path)
+        return shipped_bytes(self.file)
 
     def row(self) -> ProcessRow:
         assert self.file.settings is not None
