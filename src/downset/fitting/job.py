@@ -123,8 +123,7 @@ class Notes:
 class SearchTime:
     """The seconds of processor time that all searches of a job share. They pass while one of them is `running`: neither
     what is read, measured, proven and written counts, nor the time between searches. None are left where a user has
-    ended the search, and after `BUSY` times as many real
-    seconds."""
+    ended the search, and after `BUSY` times as many real seconds."""
 
     __slots__ = ("_began", "_left_s", "_now", "cut")
 
