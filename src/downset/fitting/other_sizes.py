@@ -16,7 +16,7 @@ from downset.reports.comparisons import difference
 from downset.results.open_axes import AxisGrowth, OpenAxis
 from downset.runtimes.feeds import Feeds, made_feeds
 from downset.runtimes.outputs import in_ort
-from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales, same_at_a_level
+from downset.runtimes.rounding import HeldFile, held_to_levels, same_at_a_level
 
 __all__ = ["axes_of", "growth_by_axis", "held_at_other_sizes"]
 
@@ -36,15 +36,15 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile, *, in_strips: bo
     told = []
     for tried in [*_others(job, axes), *(_few_rows(job, axes) if in_strips else [])]:
         shapes = _first_that_runs(job, graph, tried)
-        if shapes is None or _listed(axes, shapes) in told:
+        sizes = "" if shapes is None else _listed(axes, shapes)
+        if shapes is None or sizes in told:
             continue
-        sizes = _listed(axes, shapes)
         try:
-            if held.exact and same_at_a_level(job.path, held, _feeds(job, graph, shapes)):
+            feeds = _feeds(job, graph, shapes)
+            if held.exact and same_at_a_level(job.path, held, feeds):
                 told.append(sizes)
                 continue
-            held = replace(held, scales=least_scales(graph))
-            comparison = held_to_levels(job.path, held, _feeds(job, graph, shapes), (), ranged=False)
+            comparison = held_to_levels(job.path, held, feeds, (), ranged=False)
         except LimitReached:  # larger inputs take longer, which says nothing about the file
             continue
         except UnsupportedError as error:

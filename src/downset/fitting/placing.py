@@ -58,21 +58,17 @@ def placed(forms: Forms, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
 
 
 def _placed(forms: Forms, memory: Memory, limits: Limits) -> tuple[Graph, Arena]:
-    best: tuple[Graph, Arena] | None = None
-    for peak, form in forms:
-        if best is None or peak < best[1].arena_bytes:
-            best = _less_high(best, form, _arena(form, "best", memory, limits()))
-    assert best is not None
+    best = _least_form(forms, lambda form: _arena(form, "best", memory, limits()))
     if best[1].arena_bytes > forms[0][0]:
         best = _less_high(best, best[0], _arena(best[0], "local_search", memory, limits()))
     return best
 
 
-def _by_runtime(forms: Forms, runtime: Callable[[Graph], Arena]) -> tuple[Graph, Arena]:
+def _least_form(forms: Forms, arena_of: Callable[[Graph], Arena]) -> tuple[Graph, Arena]:
     best: tuple[Graph, Arena] | None = None
     for peak, form in forms:
         if best is None or peak < best[1].arena_bytes:
-            best = _less_high(best, form, runtime(form))
+            best = _less_high(best, form, arena_of(form))
     assert best is not None
     return best
 
@@ -173,7 +169,7 @@ class OrderPlacing:
             with self.search_time.running():
                 forms = self._forms_of(plan)
                 if self.runtime is not None:
-                    self.files_of[plan] = _by_runtime(forms, self.runtime)
+                    self.files_of[plan] = _least_form(forms, self.runtime)
                 else:
                     self.files_of[plan] = placed(forms, self.memory, self._limits)
         return self.files_of[plan]

@@ -15,8 +15,8 @@ from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import MadeForm
+from downset.fitting.trials import shipped_bytes
 from downset.formats.onnx.data_files import stored_bytes
-from downset.formats.onnx.mapped import mapped_bytes
 from downset.messages import Message
 from downset.results.comparisons import Comparison
 from downset.results.processes import ProcessGrowth, ProcessRow, middle_growth
@@ -79,7 +79,7 @@ class Attempt:
     @property
     def disk_bytes(self) -> int:
         """The bytes of what is written where this ships."""
-        return mapped_bytes(self.file.path) if self.file.mapped else stored_bytes(self.file.path)
+        return shipped_bytes(self.file)
 
     def row(self) -> ProcessRow:
         assert self.file.settings is not None
@@ -105,7 +105,7 @@ class Race:
     process took `each_s`."""
 
     def __init__(self, job: Job, default: Attempt, each_s: float) -> None:
-        self._job, self._default, self._each_s = job, default, each_s
+        self._job, self._default = job, default
         policy = job.options.policy(mapped=True)
         if job.options.ram_bytes is not None and job.options.slower is None:
             policy = replace(policy, slower=None)
@@ -115,7 +115,8 @@ class Race:
         self._with_regions: set[Path] = set()
         self._kept: list[Attempt] = []
         self._took_s, self._opened = each_s, 1
-        self._most_s = max(_RUNS_S, _RUNS_SHARE * min(job.options.time_limit_s, 60.0))
+        once_s = max(_RUNS_S, _RUNS_SHARE * min(job.options.time_limit_s, 60.0))
+        self._once_s, self._all_s = once_s, 2 * once_s
 
     @property
     def slower(self) -> float:
@@ -132,14 +133,14 @@ class Race:
     def enter(self, tried: Sequence[Attempt]) -> None:
         """Measure attempts once, the first ones as far as their share of time goes; the form of the least memory that
         is fast enough also with the other ways in which an arena may take regions."""
-        most = max(self._rounds_left(1, self._most_s), _LEAST_OPENED + 1 - self._opened, 0)
+        most = max(self._rounds_left(1, self._once_s), _LEAST_OPENED + 1 - self._opened)
         tried = [one for one in tried if self._policy.keeps_size(self._original_bytes, one.disk_bytes)]
         if len(tried) > most:
             left_out = counted(len(tried) - most, "candidate")
             self._job.notes.add(f"not opened in processes, for want of time: {left_out}")
         self._add(self._measure(tried[:most]))
         best = self._best_form()
-        if best is not None and best.file.path not in self._with_regions and self._rounds_left(2, self._most_s):
+        if best is not None and best.file.path not in self._with_regions and self._rounds_left(2, self._once_s):
             self._with_regions.add(best.file.path)
             self._add(self._measure(self._regions(best)))
 
@@ -199,12 +200,14 @@ class Race:
         """The file with an arena that holds no more than a run needs, where its process takes about as little: pages of
         the arena that no run touched do not count for a process, and the arena holds them nevertheless."""
         before = [one for one in self.measured if _is_one_region(one.file, best.file)]
-        rounds = min(_MORE_ROUNDS + 1, self._rounds_left(2, 2 * self._most_s))
+        rounds = min(_MORE_ROUNDS + 1, self._rounds_left(2, self._all_s))
         if not rounds or any(one.peak_bytes > (1 + _ALIKE) * best.peak_bytes for one in before):
             return best  # one reading says enough
         tried = before or self._one_region(best)
-        again = self._measure([replace(one, readings=()) for one in (best, *tried)], rounds) if tried else []
-        if not all(one.readings for one in again) or not again or _least(again).file.settings == best.file.settings:
+        if not tried:
+            return best
+        again = self._measure([replace(one, readings=()) for one in (best, *tried)], rounds)
+        if not all(one.readings for one in again) or _least(again).file.settings == best.file.settings:
             return best
         self.measured.append(again[1])
         return again[1]
@@ -219,32 +222,26 @@ class Race:
                 break
             default = replace(default, readings=(*self._default.readings, *default.readings))
             self._kept = self._kept or [default]
-            for one in others:
-                again = one if one.readings else None
-                ratio = _ratio(again, default) if again else math.inf
-                if again and abs(ratio / self.slower - 1) < _NEAR:
-                    again, ratio = self._decided(again, default)
-                self._kept += [again] if again and ratio <= self.slower else []
-            if wanted_left := len(self._wanted() if self._over else ()):
-                left_out = counted(wanted_left, "candidate")
-                self._job.notes.add(f"not timed in processes, for want of time: {left_out}")
+            self._kept += [kept for one in others if one.readings and (kept := self._in_time(one, default))]
+            left = self._wanted() if self._took_s > self._all_s else []
+            if left:
+                self._job.notes.add(f"not timed in processes, for want of time: {counted(len(left), 'candidate')}")
                 break
         return self._kept or [self._default]
 
-    @property
-    def _over(self) -> bool:
-        return self._took_s > 2 * self._most_s
-
-    def _decided(self, one: Attempt, default: Attempt) -> tuple[Attempt, float]:
-        """(the attempt, its ratio to the default) after as many further rounds as the time allows."""
-        rounds = min(2 * _MORE_ROUNDS + 1, self._rounds_left(2, 2 * self._most_s))
-        fresh = [replace(each, readings=()) for each in (default, one)]
-        again = self._measure(fresh, rounds) if rounds else []
-        if not all(each.readings for each in again):
-            return one, math.inf
-        pairs = zip((default, one), again, strict=False)
-        both = [replace(each, readings=(*each.readings, *more.readings)) for each, more in pairs] or [default, one]
-        return both[1], _ratio(both[1], both[0])
+    def _in_time(self, one: Attempt, default: Attempt) -> Attempt | None:
+        """The attempt, if it keeps to the limit of time; near the limit further rounds decide, as far as the time for
+        them goes."""
+        rounds = min(2 * _MORE_ROUNDS + 1, self._rounds_left(2, self._all_s))
+        if rounds and abs(_ratio(one, default) / self.slower - 1) < _NEAR:
+            again = self._measure([replace(each, readings=()) for each in (default, one)], rounds)
+            if not all(each.readings for each in again):
+                return None
+            default, one = (
+                replace(each, readings=(*each.readings, *more.readings))
+                for each, more in zip((default, one), again, strict=True)
+            )
+        return one if _ratio(one, default) <= self.slower else None
 
     def _wanted(self) -> list[Attempt]:
         """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other

@@ -11,6 +11,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.other_sizes import axes_of, held_at_other_sizes
 from downset.fitting.shipping import program_code
+from downset.fitting.trials import in_strips
 from downset.formats.reading import load
 from downset.messages import Message, joined
 from downset.reports.comparisons import difference
@@ -21,7 +22,7 @@ from downset.runtimes import ort
 from downset.runtimes.compare import Opened, RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
-from downset.runtimes.rounding import HeldFile
+from downset.runtimes.rounding import HeldFile, least_scales
 
 __all__ = ["at_other_sizes", "compare", "note_differences", "processes_of_program", "run_program"]
 
@@ -93,12 +94,13 @@ def at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Compa
     if not axes:
         return comparison
     executed, settings = _executed(chosen), chosen.settings or DEFAULT
-    held = HeldFile.of(chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites)
-    in_strips = any(rewrite.kind == "row-wise" for rewrite in chosen.rewrites)
-    network = load(job.path, shapes=job.options.shapes)  # for its inputs
-    sizes = held_at_other_sizes(job, network, held, in_strips=in_strips)
+    network = load(job.path, shapes=job.options.shapes)  # for its inputs and outputs
+    held = HeldFile.of(
+        chosen.path, settings, executed, comparison.proof, exact=not chosen.rewrites, scales=least_scales(network)
+    )
+    sizes = held_at_other_sizes(job, network, held, in_strips=in_strips(chosen))
     if not sizes:
-        if in_strips:
+        if in_strips(chosen):
             raise InvalidPlan("rows are cut at the given sizes, and the original runs at no others that were tried")
         job.notes.add("the original runs at no other sizes that were tried: the file was compared at these alone")
     return replace(comparison, other_sizes=sizes)

@@ -18,9 +18,8 @@ from downset.fitting.other_sizes import axes_of, growth_by_axis
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import processes_of_program, run_program
 from downset.fitting.strips import note_arithmetic, search_strips
-from downset.fitting.trials import disk_bytes, in_strips
+from downset.fitting.trials import disk_bytes, in_strips, shipped_bytes
 from downset.fitting.verdict import running_bodies
-from downset.formats.onnx.mapped import mapped_bytes
 from downset.formats.onnx.metadata import foreign_operators
 from downset.graph.core import Graph
 from downset.graph.kinds import GROUP_QUERY_ATTENTION
@@ -69,7 +68,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         not_in_tflm=job.notes.not_in_tflm,
         policy=policy_of(options, job.target) if choice.process is None else _policy_of_process(choice.process),
         beyond_policy=candidates.beyond,
-        disk_bytes=(disk_bytes(job.path), disk_bytes(chosen.path)),
+        disk_bytes=(disk_bytes(job.path), shipped_bytes(chosen)),
         session=None if measured is None else chosen.settings,
         original=planned.best.graph,
         int8_form=original.int8_form,
@@ -171,7 +170,7 @@ def _note_plan(job: Job, chosen: Candidate, arena_bytes: int) -> None:
 
 def _file_size(job: Job, chosen: Candidate) -> list[str]:
     """A note where the shipped file is larger than the original."""
-    before, after = disk_bytes(job.path), (mapped_bytes if chosen.mapped else disk_bytes)(chosen.path)
+    before, after = disk_bytes(job.path), shipped_bytes(chosen)
     if after < _LARGER * before:
         return []
     return [

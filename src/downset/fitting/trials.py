@@ -9,12 +9,13 @@ from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.formats.onnx.data_files import stored_bytes
+from downset.formats.onnx.mapped import mapped_bytes
 from downset.messages import Message, Setting
 from downset.reports.fit_sentences import ratio_text
 from downset.results.policy import Policy, Standing
 from downset.results.sessions import Latency
 
-__all__ = ["DECIDING_S", "Trials", "disk_bytes", "in_strips"]
+__all__ = ["DECIDING_S", "Trials", "disk_bytes", "in_strips", "shipped_bytes"]
 
 DECIDING_S = 5.0
 """Seconds of processor time in which a file and the original are timed, where that decides about a limit."""
@@ -23,6 +24,11 @@ DECIDING_S = 5.0
 def disk_bytes(path: Path) -> int:
     """The bytes of a model's files."""
     return stored_bytes(path) if path.suffix.lower() == ".onnx" else path.stat().st_size
+
+
+def shipped_bytes(file: Candidate) -> int:
+    """The bytes of what is written where this candidate ships."""
+    return mapped_bytes(file.path) if file.mapped else disk_bytes(file.path)
 
 
 def in_strips(file: Candidate) -> bool:

@@ -329,12 +329,9 @@ def takeover(graph: Graph, model: MemoryModel, storage_map: StorageMap, op: Op) 
             and storage_map.nbytes[storage] == storage_map.nbytes[outputs[0]]
             and graph.tensors[tensor].nbytes == graph.tensors[op.outputs[0]].nbytes
         ):
-            if not model.in_place_only_reader:
-                taken.append(storage)
-            elif storage_map.reads[storage_map.spanning(storage)] <= 1:
-                return [storage]  # the runtime looks at no further input
-            else:
-                return []
+            if model.in_place_only_reader:  # the runtime looks at no further input
+                return [storage] if storage_map.reads[storage_map.spanning(storage)] <= 1 else []
+            taken.append(storage)
     return taken
 
 

@@ -317,10 +317,12 @@ def _held(
         form: Named = first
         if optimised:
             form = opened.form or stack.enter_context(_optimised(first))
-        form_graph = graphs[0] if form == first else load(form, shapes=source.shapes)
         scales = least_scales(graphs[0])
         held = HeldFile.of(second, opened.settings, form, proof, exact=opened.exact, scales=scales)
-        return held_to_levels(first, held, feeds, _common(form_graph, graphs[1]), ranged=not source.files)
+        inside: list[str] = []
+        if form != second:  # a file says nothing about itself
+            inside = _common(graphs[0] if form == first else load(form, shapes=source.shapes), graphs[1])
+        return held_to_levels(first, held, feeds, inside, ranged=not source.files)
 
 
 def _listed(computed: Computed) -> list[Array]:

@@ -77,7 +77,7 @@ class HeldFile:
         proof: Proof | None,
         *,
         exact: bool,
-        scales: tuple[float, ...] = (),
+        scales: tuple[float, ...],
     ) -> HeldFile:
         """The file with what a proof says of it; `exact`: what is said where there is no proof."""
         if proof is None or not proof.proven:
