@@ -1,6 +1,7 @@
 """Progress: whatever may take long is done while the terminal says what is being done, one line at a time."""
 
 import io
+import json
 import re
 import threading
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ import downset as ds
 from downset.commands.stage import _streams_s as streams_s
 from downset.commands.waiting import Waiting, counting, waiting
 from downset.errors import DownsetError
+from downset.fitting import measuring
 from downset.fitting.job import FitOptions
 from downset.fitting.measuring import DECIDING_S, TIMING_S, estimate_runs
 from tests.cluster_toml import cluster_toml
-from tests.command import output_of
+from tests.command import completed, output_of
+from tests.fitting.test_fit_rewrite import tflite_model
 from tests.models import branchy_model
 from tests.networks import branches
 
@@ -220,7 +223,8 @@ def test_runs_that_are_expected_are_added_to_the_estimate(monkeypatch, model):
             assert screen.shown.wait(60)
     asked, doing, expected = [], [], []
     for module in ("preparing", "measuring"):
-        monkeypatch.setattr(f"downset.fitting.{module}.estimate_runs", lambda *given: asked.append(given[2]) or 7.0)
+        estimate = f"downset.fitting.{module}.estimate_runs"
+        monkeypatch.setattr(estimate, lambda *given: asked.append(given[2]) or (3, 7.0))
     ds.fit(model, time_limit_s=2.0, progress=doing.append, takes_longer=expected.append)
     (counted,) = [int(number) for text in doing for number in re.findall(r"running (\d+) candidate", text)]
     assert asked[-1] == counted and expected == [7.0] * len(asked)
@@ -231,13 +235,35 @@ def test_runs_take_as_long_as_those_of_the_original():
     once, tflm, ort = 5.0, SimpleNamespace(sessions=None), SimpleNamespace(sessions=SimpleNamespace(fitted=[0] * 4))
 
     def estimate(target, others, **options):
-        return estimate_runs(SimpleNamespace(target=target, options=FitOptions("m", **options)), once, others)
+        return estimate_runs(SimpleNamespace(target=target, options=FitOptions("m", **options)), once, others)[1]
 
     assert estimate(tflm, 3) - estimate(tflm, 2) == pytest.approx(once)
     assert estimate(tflm, 0) == pytest.approx(3 * once + DECIDING_S)
     # The original is measured with two settings of a session, and each other file with all of them.
     assert estimate(ort, 3) - estimate(ort, 2) == pytest.approx(2 * once)
     assert estimate(ort, 3, slower=1.1) - estimate(ort, 3) == pytest.approx(DECIDING_S - TIMING_S)
+
+
+def test_what_measuring_takes_is_told_before_it_begins_where_it_takes_longer_than_the_search(monkeypatch, tmp_path):
+    """One line, also in a pipe, unless the verdict about a memory limit has to stand first; JSON is what it was."""
+    model, log = tflite_model(tmp_path / "m.tflite"), []
+    measure = measuring.measure
+    monkeypatch.setattr(measuring, "measure", lambda *given, **more: log.append("measured") or measure(*given, **more))
+
+    def told(*options, seconds=90.4):
+        log.clear()
+        monkeypatch.setattr(measuring, "estimate_runs", lambda *given: log.append("told") or (24, seconds))
+        done = completed("fit", model, "--time-limit", "5s", *options)
+        assert log[log.index("told") + 1] == "measured"
+        return [line for line in done.stderr.splitlines() if line.startswith("measuring takes")], done.stdout
+
+    line = "measuring takes about 24 runs in the runtime and 90 s; --time-limit bounds the searches alone"
+    assert told()[0] == [line]
+    lines, printed = told("--json")
+    assert lines == [line] and json.loads(printed)["ok"]
+    for options in (("-q",), ("--ram", "1MB")):
+        assert not told(*options)[0]
+    assert not told(seconds=4.0)[0]
 
 
 def test_a_bar_says_the_time_that_is_left_by_the_rounds_that_are_done():

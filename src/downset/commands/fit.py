@@ -312,9 +312,15 @@ def fit(
             runs_s.append(seconds)
             progress.takes_longer(seconds)
 
+        def measuring(runs: int, seconds: float) -> None:
+            # In a pipe the verdict about a memory limit stays the first line.
+            if seconds > time_limit and (talk.is_terminal or (ram is None and arena is None)):
+                about = f"measuring takes about {runs} runs in the runtime and {seconds:.0f} s"
+                talk.print(f"{about}; --time-limit bounds the searches alone", style="dim", soft_wrap=True)
+
         searching = partial(_interruptible, lambda: runs_s[-1])
         try:
-            result = fit_model(options, Listener(progress, notice, not_measured, takes_longer, searching))
+            result = fit_model(options, Listener(progress, notice, not_measured, takes_longer, measuring, searching))
         except DownsetError as error:
             if isinstance(error.result, Fit):  # the limit is exceeded, and the result is shown nevertheless
                 document = fit_document(error.result)

@@ -17,7 +17,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.planning import Planned, folded_plan
-from downset.fitting.strips import StripSearch, files_of, search_strips
+from downset.fitting.strips import StripSearch, files_of, search_forms, strip_forms
 from downset.fitting.trials import Trials, disk_bytes
 from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
@@ -32,7 +32,8 @@ __all__ = ["LEAST_SHARE", "Refused", "least_strips", "search_cheap_strips"]
 _SEARCHES = ((8, 10_000, 0.5), (16, 6_000, 0.3))
 """(most strips of a segment, choices priced in all forms together, share of the time limit) of each search. Few strips
 come first: they cost least."""
-_ONLY_TOLD = (None, 4_000, 0.2)
+_ONLY_TOLD = (None, 1_000, 0.2)
+"""The search where none of its plans may ship: the finest strips of every segment come first, which need least."""
 _TIMED = 24
 """The most plans that are timed, whatever the load of the machine."""
 _MORE_MACS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, math.inf)
@@ -59,16 +60,17 @@ def search_cheap_strips(job: Job, planned: Planned, *, may_ship: bool) -> list[S
     searches: list[StripSearch] = []
     if not WRITERS[job.form].in_strips:
         return searches
+    try:
+        forms = strip_forms(job, folded_plan(planned.best))
+    except UnsupportedError as error:
+        job.notes.add(Message("not computed in strips: ", error.message))
+        return searches
     for strips, choices, share in _SEARCHES if may_ship else (_ONLY_TOLD,):
         if job.search_time.over:
             break
         most = choices if job.options.work_limit is None else min(choices, job.options.work_limit)
-        limits = PartialLimits(None, strips, most, time_limit_s=share * job.options.time_limit_s)
-        try:
-            search = search_strips(job, folded_plan(planned.best), limits, divide_work=True)
-        except UnsupportedError as error:
-            job.notes.add(Message("not computed in strips: ", error.message))
-            break
+        each = most // len(forms.pricings)
+        search = search_forms(job, forms, PartialLimits(None, strips, each, share * job.options.time_limit_s))
         if job.options.work_limit is None and search.front.stopped_by == "work":
             search = replace(search, front=replace(search.front, stopped_by=""))  # no limit of the user's
         searches.append(search)

@@ -19,7 +19,7 @@ from downset.fitting.candidates import Original
 from downset.fitting.choosing import candidates_of
 from downset.fitting.in_hops import InHops, in_hops, window_options, with_stream
 from downset.fitting.job import FitOptions, Job, Listener, RewriteName, StatesName, check_options
-from downset.fitting.measuring import measure_all
+from downset.fitting.measuring import Processes, measure_all
 from downset.fitting.planning import list_candidates, plan
 from downset.fitting.preparing import measure_original, read, start
 from downset.fitting.processes import capped, choose_by_process, in_file_order, race_of
@@ -199,7 +199,8 @@ def _fitted(job: Job, original: Original, states: States, asked: InHops | None) 
     race = race_of(job, original.file)
     job = job if race is None else in_file_order(job)
     others = list_candidates(job, original, planned)
-    candidates = candidates_of(job, planned, measure_all(job, original, others))
+    decide = None if race is None else Processes(race.most, race.each_s)
+    candidates = candidates_of(job, planned, measure_all(job, original, others, decide))
     choice = capped(job, choose_by_process(job, original.graph, candidates, race))
     if choice.file.name == "original" and original.graph.states and original.executed != job.path:
         return fit_model(replace(job.options, states="variables"), job.listener)  # in place it takes no less

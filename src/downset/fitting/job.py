@@ -98,6 +98,8 @@ class Listener:
     not_measured: Callable[[str], None] = unheard
     """Called before the searches with the reason why the target's runtime measured nothing."""
     takes_longer: Callable[[float], None] = unheard
+    measuring: Callable[[int, float], None] = unheard
+    """Called before candidates are measured with about how many runs in the runtime follow, and their seconds."""
     searching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """A context around all that follows the first measurement of the original: from there on there is a result."""
 

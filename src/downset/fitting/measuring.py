@@ -7,7 +7,7 @@ its settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate, Original
@@ -21,6 +21,7 @@ from downset.text import counted, format_bytes, format_seconds
 
 __all__ = [
     "Narrowed",
+    "Processes",
     "estimate_runs",
     "front_of",
     "growth",
@@ -40,9 +41,12 @@ PROCESS_NOISE = (1 << 20, 0.02)
 """By chance the resident memory of two processes differs by up to this many bytes, or this share."""
 
 TIMING_S = 2.0
-_LATER = 11.0
+_LATER, _LATER_RUNS = 11.0, 40
 """Sessions of the chosen file are opened about 40 times more: their arenas narrowed, in fresh processes, timed, in the
 written program. The original is measured in 4 sessions; the last round of times may end late by as much."""
+_FORMS = 12
+"""Sessions beside those of processes that decide: forms are made, compared with what they are made from, and what ships
+runs in the written program."""
 DECIDING_S = 8.0
 """Seconds of timing where the times decide about a limit."""
 
@@ -50,14 +54,26 @@ Narrowed = Callable[[Candidate], Candidate]
 """Gives a candidate the settings by which its arena holds least."""
 
 
-def estimate_runs(job: Job, original_s: float, others: int) -> float:
-    """About how many seconds all runs in the runtime take, estimated from those in which the original was measured: its
-    own, those of `others` candidates and of the written program, those that compare outputs, and the rounds that
-    compare times, whose last one may end late."""
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """At most `most` processes are measured, each in about `each_s`."""
+
+    most: int
+    each_s: float
+
+
+def estimate_runs(job: Job, original_s: float, others: int, processes: Processes | None = None) -> tuple[int, float]:
+    """(about how many runs in the runtime follow, about how many seconds they take), estimated from those in which the
+    original was measured: its own, those of `others` candidates and of the written program, those that compare outputs,
+    and the rounds that compare times, whose last one may end late. `processes`: those that decide, where they do."""
     sessions = job.target.sessions
+    if processes is not None:  # each other file is opened in one session, and forms are compared
+        opened = others + _FORMS
+        return processes.most + opened, processes.most * processes.each_s + opened * original_s / 2
     each_s = original_s if sessions is None else original_s * len(sessions.fitted) / 2
     rounds_s = _timing_s(job) + (0.0 if sessions is None else TIMING_S + _LATER * original_s)
-    return original_s + each_s * (others + 2) + rounds_s
+    runs = others + 2 if sessions is None else (others + 2) * len(sessions.fitted) + _LATER_RUNS
+    return runs, original_s + each_s * (others + 2) + rounds_s
 
 
 def _timing_s(job: Job) -> float:
@@ -102,11 +118,15 @@ def _with_kernels(job: Job, candidate: Candidate) -> Candidate:
     return replace(candidate, measured={**measured, "kernel_bytes": nbytes})
 
 
-def measure_all(job: Job, original: Original, others: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, the original first as it was measured before. All are measured, or none."""
+def measure_all(
+    job: Job, original: Original, others: Sequence[Candidate], processes: Processes | None = None
+) -> list[Candidate]:
+    """The candidates, the original first as it was measured before. All are measured, or none. `processes`: those that
+    decide afterwards, where they do. How many runs follow and what they take is told first."""
     if original.file.measured is not None:
-        runs_s = estimate_runs(job, original.measured_in_s, len(others))
+        runs, runs_s = estimate_runs(job, original.measured_in_s, len(others), processes)
         job.listener.takes_longer(runs_s)
+        job.listener.measuring(runs, runs_s)
         running = f"running {counted(len(others), 'candidate')} in {job.target.name}"
         job.listener.progress(f"{running}; measuring takes about {format_seconds(runs_s)}")
     measured = measure(job, others, original=original.file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from heapq import nsmallest
 
 from downset.fitting.candidates import Candidate
 from downset.fitting.cheap_strips import LEAST_SHARE
@@ -12,14 +13,15 @@ from downset.fitting.job import FitOptions, Job, call_of, policy_of
 from downset.fitting.strips import StripSearch
 from downset.graph.cost import macs
 from downset.messages import Call, Message, Part, Setting
+from downset.partial.front import PartialPlan
 from downset.results.fit import Fit
 from downset.results.next_step import NextStep
 from downset.text import format_bytes
 
 __all__ = ["fit_call", "offer_strips"]
 
-_PLACED_SHARE = 0.05
-"""The share of the time limit that placing the plans found may take."""
+_PLACED = 3
+"""Plans of the lowest prices that are placed: prices are about what files need."""
 
 
 def fit_call(options: FitOptions, *stated: str) -> Call:
@@ -104,6 +106,7 @@ def _fewer(
     others."""
     beside, needed, whole = _needed(job, original, result)
     whole_macs = max(macs(searches[0].graph), 1)
+    most = needed * (1 if whole else 1 - LEAST_SHARE)
     for more in (False, True):
         plans = []
         for search in searches:
@@ -113,12 +116,11 @@ def _fewer(
                 for one in search.in_strips
                 if one in least and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
             ]
-            most_s = _PLACED_SHARE * job.options.time_limit_s
-            best = search.placing.least(group, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
+            best = search.placing.least(_promising(search, group, most - beside), lambda arena, kept: arena + kept)
             plans += [] if best is None else [(search.needed_bytes(best) + beside, best)]
         if plans:
             taken, best = min(plans, key=lambda pair: pair[0])
-            if taken < needed * (1 if whole else 1 - LEAST_SHARE):
+            if taken < most:
                 what = "more" if _in_strips(result) else "segments"
                 percent = max(math.ceil(100 * best.price.extra_macs / whole_macs), 0)
                 work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
@@ -134,3 +136,12 @@ def _fewer(
                 )
                 return NextStep(text, needed - taken)
     return None
+
+
+def _promising(search: StripSearch, plans: Sequence[PartialPlan], most: float) -> list[PartialPlan]:
+    """The plans whose files may need the fewest bytes, and fewer than `most`: those of the lowest prices, and of the
+    lowest prices where nothing overlaps."""
+    if not search.has_overlaps:
+        plans = [one for one in plans if search.price_bytes(one) < most]
+    apart = nsmallest(_PLACED, plans, key=lambda one: (max(one.price.peak_bytes, one.price.apart_bytes), *one.cost))
+    return list(dict.fromkeys((*nsmallest(_PLACED, plans, key=search.price_bytes), *apart)))

@@ -148,7 +148,7 @@ def _measured(job: Job, original: Original) -> Original:
         job.notes.add(_workspaces(original.graph, files[0]))
     original = replace(original, files=tuple(files), measured_in_s=measured_in_s)
     if original.file.measured is not None:
-        job.listener.takes_longer(estimate_runs(job, measured_in_s, 1))
+        job.listener.takes_longer(estimate_runs(job, measured_in_s, 1)[1])
     return original
 
 

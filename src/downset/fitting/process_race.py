@@ -32,9 +32,15 @@ _MORE_ROUNDS = 2
 """Processes of an attempt that is timed, after the first one."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
 """Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches.
-Those that decide among them may take as long again."""
-_LEAST_OPENED = 8
-"""The attempts that are opened also where they take longer: two forms, the settings by hand, and one form more."""
+Those that decide among them may take as long again. How many processes that are follows from what the first one took.
+"""
+_LEAST_OPENED = 9
+"""Processes that are measured once also where they take longer: the original by default, two forms, the settings by
+hand, and one form more."""
+_LEAST_DECIDING = 12
+"""Further processes that decide also where they take longer: two rounds of the default and of five others."""
+_MOST_OPENED = 60
+"""Processes that are measured at most."""
 _ALIKE = 0.01
 """Peaks of two processes differ by chance by up to this share."""
 _HOPELESS = 1.12
@@ -102,7 +108,7 @@ def measured_once(job: Job, tried: Sequence[Attempt], rounds: int = 1) -> list[A
 
 class Race:
     """The attempts of a fit, measured in processes. `default`: the original by default, with its one reading, whose
-    process took `each_s`."""
+    process took `each_s`. `most`: no more processes are measured, whatever they take."""
 
     def __init__(self, job: Job, default: Attempt, each_s: float) -> None:
         self._job, self._default = job, default
@@ -114,9 +120,11 @@ class Race:
         self._left: list[Attempt] = []
         self._with_regions: set[Path] = set()
         self._kept: list[Attempt] = []
-        self._took_s, self._opened = each_s, 1
+        self.each_s = self._took_s = each_s
+        self._opened = 1
         once_s = max(_RUNS_S, _RUNS_SHARE * min(job.options.time_limit_s, 60.0))
-        self._once_s, self._all_s = once_s, 2 * once_s
+        self._most_once = max(_LEAST_OPENED, min(int(once_s / each_s), _MOST_OPENED - _LEAST_DECIDING))
+        self.most = max(self._most_once + _LEAST_DECIDING, min(int(2 * once_s / each_s), _MOST_OPENED))
 
     @property
     def slower(self) -> float:
@@ -133,21 +141,20 @@ class Race:
     def enter(self, tried: Sequence[Attempt]) -> None:
         """Measure attempts once, the first ones as far as their share of time goes; the form of the least memory that
         is fast enough also with the other ways in which an arena may take regions."""
-        most = max(self._rounds_left(1, self._once_s), _LEAST_OPENED + 1 - self._opened)
+        most = self._rounds_left(1, self._most_once)
         tried = [one for one in tried if self._policy.keeps_size(self._original_bytes, one.disk_bytes)]
         if len(tried) > most:
             left_out = counted(len(tried) - most, "candidate")
             self._job.notes.add(f"not opened in processes, for want of time: {left_out}")
         self._add(self._measure(tried[:most]))
         best = self._best_form()
-        if best is not None and best.file.path not in self._with_regions and self._rounds_left(2, self._once_s):
+        if best is not None and best.file.path not in self._with_regions and self._rounds_left(2, self._most_once):
             self._with_regions.add(best.file.path)
             self._add(self._measure(self._regions(best)))
 
-    def _rounds_left(self, attempts: int, most_s: float) -> int:
-        """How many rounds of so many attempts end before all processes together have taken `most_s`."""
-        each_s = self._took_s / self._opened
-        return max(int((most_s - self._took_s) / (attempts * each_s)), 0)
+    def _rounds_left(self, attempts: int, most: int) -> int:
+        """How many rounds of so many attempts may follow where `most` processes are measured in all."""
+        return max((most - self._opened) // attempts, 0)
 
     def enter_others(self, forms: Sequence[Attempt]) -> None:
         """Measure the forms of further files: with packed weights or without, as in the best form so far."""
@@ -200,7 +207,7 @@ class Race:
         """The file with an arena that holds no more than a run needs, where its process takes about as little: pages of
         the arena that no run touched do not count for a process, and the arena holds them nevertheless."""
         before = [one for one in self.measured if _is_one_region(one.file, best.file)]
-        rounds = min(_MORE_ROUNDS + 1, self._rounds_left(2, self._all_s))
+        rounds = min(_MORE_ROUNDS + 1, self._rounds_left(2, self.most))
         if not rounds or any(one.peak_bytes > (1 + _ALIKE) * best.peak_bytes for one in before):
             return best  # one reading says enough
         tried = before or self._one_region(best)
@@ -215,24 +222,22 @@ class Race:
     def timed(self) -> list[Attempt]:
         """The original by default and those of the others that keep to the limits: until a file and the original set by
         hand are among them, or nothing is left that could ship or is the best by hand."""
-        while wanted := self._wanted():
+        while (wanted := self._wanted()) and self._rounds_left(1 + len(wanted), self.most) >= _MORE_ROUNDS:
             self._left = [one for one in self._left if one not in wanted]
             default, *others = self._measure([replace(self._default, readings=()), *wanted], _MORE_ROUNDS)
             if not default.readings:
-                break
+                return self._kept or [self._default]
             default = replace(default, readings=(*self._default.readings, *default.readings))
             self._kept = self._kept or [default]
             self._kept += [kept for one in others if one.readings and (kept := self._in_time(one, default))]
-            left = self._wanted() if self._took_s > self._all_s else []
-            if left:
-                self._job.notes.add(f"not timed in processes, for want of time: {counted(len(left), 'candidate')}")
-                break
+        if wanted and self._kept:
+            self._job.notes.add(f"not timed in processes, for want of time: {counted(len(wanted), 'candidate')}")
         return self._kept or [self._default]
 
     def _in_time(self, one: Attempt, default: Attempt) -> Attempt | None:
         """The attempt, if it keeps to the limit of time; near the limit further rounds decide, as far as the time for
         them goes."""
-        rounds = min(2 * _MORE_ROUNDS + 1, self._rounds_left(2, self._all_s))
+        rounds = min(2 * _MORE_ROUNDS + 1, self._rounds_left(2, self.most))
         if rounds and abs(_ratio(one, default) / self.slower - 1) < _NEAR:
             again = self._measure([replace(each, readings=()) for each in (default, one)], rounds)
             if not all(each.readings for each in again):

@@ -18,11 +18,12 @@ from downset.graph.cost import macs, row_form
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import order_problem, peak_bytes, profile
-from downset.memory.models import MemoryName
+from downset.memory.models import MemoryName, memory_model
 from downset.messages import Message, Setting
 from downset.orders.check import verify_steps
 from downset.partial.front import PartialPlan, front_of_plans
 from downset.partial.memory_form import Persistent, tflm_kept, tflm_persistent
+from downset.partial.price import Pricing
 from downset.partial.rewrite import reordered
 from downset.partial.search import PartialFront, PartialLimits, partial_front
 from downset.results.fit import Rewrite
@@ -41,7 +42,9 @@ __all__ = [
     "least_in_strips",
     "note_arithmetic",
     "remedies",
+    "search_forms",
     "search_strips",
+    "strip_forms",
     "strips_within",
     "taken_bytes",
 ]
@@ -117,6 +120,15 @@ class StripSearch:
         self.placing.look_at(plan)
         return self.placing.peaks[plan][0] + self.more_kept_bytes(plan)
 
+    def price_bytes(self, plan: PartialPlan) -> int:
+        """The price of a plan in bytes: without overlaps about `needed_bytes`, of which it does not place anything."""
+        return plan.price.peak_bytes + plan.price.persistent_bytes
+
+    @property
+    def has_overlaps(self) -> bool:
+        """Whether results may lie over a part of an input, so that a file may need less than the price of its plan."""
+        return memory_model(self.memory).kernels is not None
+
     def needed_bytes(self, plan: PartialPlan) -> int:
         """The bytes of the plan's file: its arena and `more_kept_bytes`."""
         return self.placing.placed(plan)[1].arena_bytes + self.more_kept_bytes(plan)
@@ -126,33 +138,64 @@ class StripSearch:
         return self.placing.beside[plan] - self.kept_bytes
 
 
-def search_strips(
-    job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool = False, more_macs: int = 0
-) -> StripSearch:
-    """Search the front of a planned network. `divide_work`: the work limit is that of all forms of the network
-    together, not of each. `more_macs`: those of `StripSearch`. Raises UnsupportedError where the file's format cannot
-    hold a network in strips."""
+@dataclass(frozen=True, slots=True)
+class StripForms:
+    """A planned network in its order, and its forms with rows, of which each keeps what searches priced. `persistent`:
+    what the runtime keeps for each operator."""
+
+    graph: Graph
+    persistent: Persistent | None
+    pricings: tuple[Pricing, ...]
+
+
+def strip_forms(job: Job, plan: PlannedGraph) -> StripForms:
+    """The forms of a planned network in which strips are searched. Raises UnsupportedError where the file's format
+    cannot hold a network in strips."""
     if not WRITERS[job.form].in_strips:
         able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
         raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
     with job.search_time.running():
-        return replace(_searched(job, plan, limits, divide_work=divide_work), more_macs=more_macs)
+        graph = reordered(plan.graph, plan.together.order.steps)
+        persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
+        rows = row_form(graph, halos_required=False)
+        # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are
+        # searched.
+        forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
+        forms = forms[: 1 + (forms[0] != forms[1])]
+        model = memory_model(job.target.memory)
+        return StripForms(
+            graph, persistent, tuple(Pricing(graph, form, model, persistent=persistent) for form in forms)
+        )
 
 
-def _searched(job: Job, plan: PlannedGraph, limits: PartialLimits, *, divide_work: bool) -> StripSearch:
-    graph = reordered(plan.graph, plan.together.order.steps)
-    persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
-    rows = row_form(graph, halos_required=False)
-    # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are searched.
-    forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
-    forms = forms[: 1 + (forms[0] != forms[1])]
-    if divide_work and limits.work_limit is not None:
-        limits = replace(limits, work_limit=limits.work_limit // len(forms))
+def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits, *, more_macs: int = 0) -> StripSearch:
+    """Search the front of a planned network. `more_macs`: those of `StripSearch`. Raises UnsupportedError where the
+    file's format cannot hold a network in strips."""
+    return replace(search_forms(job, strip_forms(job, plan), limits), more_macs=more_macs)
+
+
+def search_forms(job: Job, network: StripForms, limits: PartialLimits) -> StripSearch:
+    """Search the front of a network. What an earlier search of the same forms priced is not priced again."""
+    with job.search_time.running():
+        return _searched(job, network, limits)
+
+
+def _searched(job: Job, network: StripForms, limits: PartialLimits) -> StripSearch:
+    graph, persistent = network.graph, network.persistent
+    forms = [pricing.form for pricing in network.pricings]
     fronts = []
-    for form in forms:
+    for pricing in network.pricings:
         seconds = min(limits.time_limit_s / len(forms), job.search_time.left_s)
         share = replace(limits, time_limit_s=seconds)
-        fronts.append(partial_front(graph, memory=job.target.memory, limits=share, form=form, persistent=persistent))
+        front = partial_front(
+            graph,
+            memory=job.target.memory,
+            limits=share,
+            form=pricing.form,
+            persistent=persistent,
+            pricing=pricing,
+        )
+        fronts.append(front)
     priced = [*zip(forms, fronts, strict=True)]
     form_of = {plan: form for form, front in reversed(priced) for plan in (*front.plans, *front.earlier)}
     plans = dict.fromkeys(front_of_plans(plan for front in fronts for plan in front.plans))

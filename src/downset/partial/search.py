@@ -88,12 +88,14 @@ def partial_front(
     limits: PartialLimits | None = None,
     form: RowForm | None = None,
     persistent: Persistent | None = None,
+    pricing: Pricing | None = None,
 ) -> PartialFront:
     """The front of partial execution of a network in the order of its operators. A larger limit never gives a worse
     plan.
 
     `form`: the network's rows (by default `row_form`); it marks as whole the operators that a runtime cannot compute in
-    strips. `persistent`: what a runtime keeps for each operator. Raises UnsupportedError for memory models in which
+    strips. `persistent`: what a runtime keeps for each operator. `pricing`: what an earlier search with the same of
+    these has priced, which is not priced again. Raises UnsupportedError for memory models in which
     concatenations cost no bytes and where the native module is not built, UsageError for unknown names and limits that
     are not positive.
     """
@@ -103,7 +105,7 @@ def partial_front(
         budget = replace(budget, states=_step(budget.states))
     clock = budget.start()
     form = form or row_form(graph, halos_required=False)
-    pricing = Pricing(graph, form, memory_model(memory), persistent=persistent)
+    pricing = pricing or Pricing(graph, form, memory_model(memory), persistent=persistent)
     search = _PartialSearch(graph, form, pricing, limits, clock.part(seconds=_PRICING_SHARE * budget.seconds))
     listing = clock.part(seconds=_LISTING_SHARE * budget.seconds)
     around, overlaps = pricing.around, pricing.model.kernels is not None

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker", "isolated", "parsed", "warm_workers"]
 
-_ONNX, _ORT, _TORCH = ("onnx",), ("onnxruntime",), ("torch",)
-_LITERT, _TFLM = ("ai_edge_litert.interpreter",), ("tflite_micro",)
+_SCHEMA, _INPUTS = "ai_edge_litert.schema_py_generated", "numpy.random"
+_ONNX, _ORT, _TORCH = ("onnx",), ("onnxruntime", _INPUTS), ("torch", _INPUTS)
+_LITERT, _TFLM = ("ai_edge_litert.interpreter", _SCHEMA, _INPUTS), ("tflite_micro", _SCHEMA, _INPUTS)
 _CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "inference": ("ONNX's shape inference", _ONNX),
     "checker": ("ONNX's checker", _ONNX),

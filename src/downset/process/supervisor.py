@@ -7,6 +7,7 @@ removes temporary files. It forks before other modules are imported, so that Pyt
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import os
@@ -61,6 +62,8 @@ _watcher: int | None = None
 """The pipe to the watching process; None where there is none."""
 _watching: int | None = None
 """The watching process; None where there is none."""
+_status: int | None = None
+"""The exit status of this process, once everything is printed."""
 
 
 def stopping_signals() -> tuple[signal.Signals, ...]:
@@ -86,7 +89,10 @@ def tell(word: str, value: object = "") -> None:
     failure is being printed. `ending` WHY: the reason if a library ends this process from now on (no value: none is
     known). `unfinished` PATH: the file that names what is being written (no value: nothing). `ended` STATUS: everything
     is printed."""
+    global _status
     if _watcher is not None:
+        if word == "ended":
+            _status = int(str(value))
         with contextlib.suppress(OSError):
             os.write(_watcher, os.fsencode(f"{word} {value}\n"))
 
@@ -107,6 +113,7 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
         _watcher, _watching = told[1], parent
         die_with(parent)
         faulthandler.enable(traces[1], all_threads=False)
+        atexit.register(_leave)  # runs after all that are registered later
         work()
         return
     os.close(told[1])
@@ -118,6 +125,15 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
 
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(status)
+
+
+def _leave() -> None:
+    """End this process where everything is printed: Python would first free all that it holds, object by object."""
+    if _status is not None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(_status)
 
 
 def fill_standard_streams() -> None:

@@ -36,7 +36,6 @@ from downset.runtimes.feeds import CHOICES, Feeds, FeedSource, choices, made_fee
 from downset.runtimes.interfaces import inputs_difference
 from downset.runtimes.ort_settings import named_settings
 from downset.runtimes.outputs import Array, Computed, in_litert, in_ort, in_tflm, in_torch
-from downset.runtimes.plain_streams import prove_optimised_stream
 from downset.runtimes.reaching import Reached, reach
 from downset.runtimes.rounding import HeldFile, held_to_levels, least_scales
 from downset.runtimes.streams import compare_hops, record_difference, runtime_of
@@ -196,6 +195,8 @@ def prove_same(first: Named, second: Named, *, shapes: Shapes | None = None) -> 
         return proof
     record = record_of(second)
     if record is not None and record_of(first) is None:
+        from downset.runtimes.plain_streams import prove_optimised_stream
+
         through = prove_optimised_stream(first, second, record, shapes=shapes, optimise=_optimised)
         return through or proof
     try:

@@ -21,13 +21,19 @@ def _latency(taken: npt.NDArray[np.float64], usual: npt.NDArray[np.float64]) -> 
     ratios = np.sort(taken / usual)
     low = _interval_rank(len(ratios))
     return Latency(
-        float(np.median(taken)),
+        _median(np.sort(taken)),
         len(ratios),
-        float(np.median(ratios)),
+        _median(ratios),
         float(ratios[low]),
         float(ratios[-1 - low]),
-        float(np.median(usual)),
+        _median(np.sort(usual)),
     )
+
+
+def _median(ascending: npt.NDArray[np.float64]) -> float:
+    """The median, for which numpy would import masked arrays."""
+    count = len(ascending)
+    return float(ascending[(count - 1) // 2] + ascending[count // 2]) / 2
 
 
 def _interval_rank(count: int) -> int:
