@@ -18,6 +18,8 @@ from downset.messages import Setting
 from downset.process import isolation
 from downset.process.isolation import Worker, isolated, parsed
 from downset.process.limits import limits
+from tests.fitting.test_fit_rewrite import tflite_model
+from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,6 +58,25 @@ def test_a_fresh_interpreter_has_imported_no_library():
     for fresh in (False, True):
         modules = isolated("tests.workers", "ort_here", {}, fresh=fresh)[0]["modules"].tolist()
         assert ("onnxruntime" in modules) is not fresh
+
+
+@pytest.mark.parametrize("runs", ["tflm", "litert", "ort_session"])
+def test_a_worker_that_runs_a_model_has_what_it_needs(runs, tmp_path):
+    """A library that the server has not imported is imported again in each of its workers."""
+    if runs == "ort_session":
+        model, arguments = branchy_model(tmp_path / "m.onnx"), {"file_order": False}
+    else:
+        model, arguments = tflite_model(tmp_path / "m.tflite"), {"steps": 1}
+    arguments |= {"path": str(model), "seed": 0} | ({} if runs == "tflm" else {"shapes": {}})
+    asked = {"module": f"downset.runtimes.{runs}", "function": "run_here", "arguments": arguments}
+    server = isolation._Server()
+    try:
+        server.connect({"module": asked["module"], "libraries": isolation._CODE[runs][1]}).close()
+        with closing(Worker("tests.workers", server=server)) as worker:
+            imported = worker.ask("imported_by", asked)[0]["modules"].tolist()
+    finally:
+        server.stop()
+    assert not [name for name in imported if name.partition(".")[0] in ("numpy", "ai_edge_litert", "onnxruntime")]
 
 
 def test_a_conversation_keeps_its_process_until_a_call_fails():

@@ -1,5 +1,6 @@
 """What workers are asked to do in tests/test_isolation.py: each a way in which somebody's library misbehaves."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -27,6 +28,14 @@ def mark():
 
 def imported():
     return {"modules": np.array(sorted(sys.modules))}
+
+
+def imported_by(module, function, arguments):
+    """The modules that a call imports."""
+    called = getattr(importlib.import_module(module), function)
+    before = set(sys.modules)
+    called(**arguments)
+    return {"modules": np.array(sorted(set(sys.modules) - before), np.str_)}
 
 
 ort_here = imported  # by this name `isolation` knows what it calls

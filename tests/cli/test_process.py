@@ -240,6 +240,23 @@ def test_a_crash_after_all_is_printed_changes_nothing(tmp_path):
     assert running.returncode == 0
 
 
+def test_a_command_that_has_printed_all_runs_its_exit_handlers_and_frees_nothing(tmp_path):
+    program = """
+class Held:
+    def __del__(self):
+        print("freed")
+held = Held()
+def busy(**_):
+    import atexit
+    atexit.register(print, "handled", flush=True)
+    print("all", end=" ")
+"""
+    with _as_command(program, tmp_path) as running:
+        assert running.communicate(timeout=240) == ("all handled\n", "")
+    assert running.returncode == 0
+    assert not list((tmp_path / "scratch").iterdir())
+
+
 def test_a_command_that_is_killed_leaves_no_process(tmp_path):
     program = "import os\n\ndef busy(**_):\n    print(os.getpid(), flush=True)\n    os.read(os.pipe()[0], 1)"
     with _as_command(program, tmp_path) as running:

@@ -24,9 +24,10 @@ from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions, Job
 from downset.fitting.offer import fit_call
-from downset.fitting.strips import arithmetic, files_of, search_strips
+from downset.fitting.strips import arithmetic, files_of, search_forms, search_strips, strip_forms
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
+from downset.partial.price import Pricing
 from downset.partial.search import PartialLimits, partial_front
 from downset.reports.document import Picture
 from downset.reports.fit_document import fit_document
@@ -417,3 +418,40 @@ def test_plans_of_too_many_operators_are_left_out_with_a_note(plain, monkeypatch
         assert any(f"in strips of more than {limit} operators" in note for note in bounded.notes)
         assert all(len(plan.graph.ops) <= limit for plan in written if plan.rewrites)
     assert "not computed in strips: plans of fewer operators lower no peak" in bounded.notes
+
+
+def test_a_choice_is_priced_once_however_many_searches_try_it(plain, monkeypatch):
+    """The second of the short searches tries most choices of the first one again, and finds what it finds alone."""
+    path, _ = plain
+    job = Job(path, TARGETS["tflm"], FitOptions(path), path.parent)
+    network = load(path)
+    forms = strip_forms(job, PlannedGraph(network, plan_together(network, memory="tflm", time_limit_s=1)))
+    priced, native_price = [], Pricing._price
+
+    def pricing(self, *choice):
+        priced.append((id(self), *map(repr, choice)))
+        return native_price(self, *choice)
+
+    monkeypatch.setattr(Pricing, "_price", pricing)
+    first, second = (PartialLimits(None, most, None, math.inf) for most in (4, 8))
+    search_forms(job, forms, first)
+    again = search_forms(job, forms, second).front
+    assert len(set(priced)) == len(priced) >= again.priced
+    alone = search_forms(job, replace(forms, pricings=tuple(map(_unpriced, forms.pricings))), second).front
+    assert again == alone
+
+
+def _unpriced(pricing):
+    return Pricing(pricing.graph, pricing.form, pricing.model, persistent=pricing.persistent)
+
+
+def test_what_is_only_told_of_places_few_plans(plain, monkeypatch):
+    """Whatever the time limit is: the plans of the lowest prices, of each group."""
+    path, _ = plain
+    placed, least = [], placing.OrderPlacing.least
+    monkeypatch.setattr(
+        placing.OrderPlacing, "least", lambda self, plans, cost: placed.append(len(plans)) or least(self, plans, cost)
+    )
+    gains = [fit(path, time_limit_s=seconds, slower=1.0).in_strips.gained_bytes for seconds in (10.0, 1_000.0)]
+    assert placed and max(placed) <= 6
+    assert gains[0] == gains[1]
