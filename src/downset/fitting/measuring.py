@@ -45,7 +45,7 @@ _LATER, _LATER_RUNS = 11.0, 40
 """Sessions of the chosen file are opened about 40 times more: their arenas narrowed, in fresh processes, timed, in the
 written program. The original is measured in 4 sessions; the last round of times may end late by as much."""
 _FORMS = 12
-"""Sessions beside those of processes that decide: forms are made, compared with what they are made from, and what ships
+"""Sessions in addition to those of processes that decide: forms are made, compared with what they are made from, and what ships
 runs in the written program."""
 DECIDING_S = 8.0
 """Seconds of timing where the times decide about a limit."""
@@ -56,7 +56,7 @@ Narrowed = Callable[[Candidate], Candidate]
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """At most `most` processes are measured, each in about `each_s`."""
+    """The processes that decide: at most `most`, each of which takes about `each_s`."""
 
     most: int
     each_s: float

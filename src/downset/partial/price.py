@@ -141,14 +141,14 @@ class Pricing:
         self._native = native_network(graph, form, model, self.persistent)
         self._inputs, self._outputs = frozenset(graph.inputs), frozenset(graph.outputs)
         self._segments: dict[Segment, _Whole] = {}
-        self._found: dict[tuple[Segment, int, frozenset[int], bool], Price] = {}
+        self._prices: dict[tuple[Segment, int, frozenset[int], bool], Price] = {}
 
     def strips(self, segment: Segment, strips: int, *, recomputed: Collection[int] = (), even: bool = False) -> Price:
         """The price of a segment in strips, found once. Raises UnsupportedError as `strip_program` does."""
         key = segment, strips, frozenset(recomputed), even
-        if key not in self._found:
-            self._found[key] = self._price(segment, strips, recomputed, even)
-        return self._found[key]
+        if key not in self._prices:
+            self._prices[key] = self._price(segment, strips, recomputed, even)
+        return self._prices[key]
 
     def _price(self, segment: Segment, strips: int, recomputed: Collection[int], even: bool) -> Price:
         whole = self._segments.get(segment) or self._prepare(segment)
