@@ -45,8 +45,8 @@ _LATER, _LATER_RUNS = 11.0, 40
 """Sessions of the chosen file are opened about 40 times more: their arenas narrowed, in fresh processes, timed, in the
 written program. The original is measured in 4 sessions; the last round of times may end late by as much."""
 _FORMS = 12
-"""Sessions in addition to those of processes that decide: forms are made, compared with what they are made from, and what ships
-runs in the written program."""
+"""Sessions in addition to those of processes that decide: forms are made and compared with what they are made from, and
+the written program runs."""
 DECIDING_S = 8.0
 """Seconds of timing where the times decide about a limit."""
 

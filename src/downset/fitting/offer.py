@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from heapq import nsmallest
 
 from downset.fitting.candidates import Candidate
 from downset.fitting.cheap_strips import LEAST_SHARE
@@ -20,8 +19,8 @@ from downset.text import format_bytes
 
 __all__ = ["fit_call", "offer_strips"]
 
-_PLACED = 3
-"""Plans of the lowest prices that are placed: prices are about what files need."""
+_PLACED_SHARE = 0.05
+"""The share of the time limit that placing a group of plans may take."""
 
 
 def fit_call(options: FitOptions, *stated: str) -> Call:
@@ -116,7 +115,9 @@ def _fewer(
                 for one in search.in_strips
                 if one in least and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
             ]
-            best = search.placing.least(_promising(search, group, most - beside), lambda arena, kept: arena + kept)
+            most_s = _PLACED_SHARE * job.options.time_limit_s
+            promising = _promising(search, group, most - beside)
+            best = search.placing.least(promising, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
             plans += [] if best is None else [(search.needed_bytes(best) + beside, best)]
         if plans:
             taken, best = min(plans, key=lambda pair: pair[0])
@@ -139,9 +140,11 @@ def _fewer(
 
 
 def _promising(search: StripSearch, plans: Sequence[PartialPlan], most: float) -> list[PartialPlan]:
-    """The plans whose files may need the fewest bytes, and fewer than `most`: those of the lowest prices, and of the
-    lowest prices where nothing overlaps."""
+    """The plans whose files may need the fewest bytes, and fewer than `most`: that of the lowest price, and that of the
+    lowest price where nothing overlaps. A price is about what a file needs, and to place a plan may take long."""
     if not search.has_overlaps:
         plans = [one for one in plans if search.price_bytes(one) < most]
-    apart = nsmallest(_PLACED, plans, key=lambda one: (max(one.price.peak_bytes, one.price.apart_bytes), *one.cost))
-    return list(dict.fromkeys((*nsmallest(_PLACED, plans, key=search.price_bytes), *apart)))
+    if not plans:
+        return []
+    apart = min(plans, key=lambda one: (max(one.price.peak_bytes, one.price.apart_bytes), *one.cost))
+    return list(dict.fromkeys((min(plans, key=lambda one: (search.price_bytes(one), *one.cost)), apart)))
