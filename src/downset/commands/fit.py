@@ -313,8 +313,10 @@ def fit(
             progress.takes_longer(seconds)
 
         def measuring(runs: int, seconds: float) -> None:
-            # In a pipe the verdict about a memory limit stays the first line.
-            if seconds > time_limit and (talk.is_terminal or (ram is None and arena is None)):
+            in_pipe = not talk.is_terminal  # where the verdict about a memory limit stays the first line
+            if in_pipe and (ram is not None or arena is not None):
+                return
+            if seconds > max(time_limit, _LONG_S if in_pipe else 0.0):
                 about = f"measuring takes about {runs} runs in the runtime and {seconds:.0f} s"
                 talk.print(f"{about}; --time-limit bounds the searches alone", style="dim", soft_wrap=True)
 
@@ -393,6 +395,8 @@ def _print_note(talk: Any, note: str) -> None:
     talk.print(f"note: {printable(worded(note))}", style="dim", markup=False, soft_wrap=True)
 
 
+_LONG_S = 30.0
+"""Seconds of measuring that are told beforehand also in a pipe, where an error is else the only line."""
 _SOURCES = (".cc", ".cpp", ".cxx")
 
 
