@@ -253,26 +253,6 @@ def test_a_tensor_inside_another_lies_there():
         torch.testing.assert_close(method.execute(inputs)[0], module(*inputs))
 
 
-def test_banks_hold_no_more_than_they_have_and_the_fast_one_is_used():
-    if HAS_OFFSETS:
-        from executorch.exir.banked_memory_planning import Bank, TargetMemoryMap, banked_memory_planning_pass
-    else:
-        Bank, TargetMemoryMap = (SimpleNamespace, lambda banks: SimpleNamespace(banks=banks))  # noqa: N806
-    module, shape = modules()["two branches"]
-    inputs = (torch.randn(shape),)
-    banks = [
-        Bank(name="SRAM", size=100_000, mem_id=2, alignment=64),
-        Bank(name="DRAM", size=10**6, mem_id=1, alignment=None),
-    ]
-    program = lowered(edge_program("two branches"), planning_pass(banks=TargetMemoryMap(banks)))
-    check(program, module, inputs)
-    _, slow, fast = program.executorch_program.execution_plan[0].non_const_buffer_sizes
-    assert 0 < fast <= 100_000
-    if HAS_OFFSETS:
-        theirs = lowered(edge_program("two branches"), banked_memory_planning_pass(TargetMemoryMap(banks)))
-        assert slow <= theirs.executorch_program.execution_plan[0].non_const_buffer_sizes[1]
-
-
 def test_a_suite_keeps_the_least_of_its_members():
     ours = planned_bytes(lowered(edge_program("two branches"), MemoryPlanningPass(memory_planning_algo=algorithm())))
     greedy = sum(load_programs()["two branches"][-1]["greedy_bytes"])

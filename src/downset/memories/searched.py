@@ -57,6 +57,7 @@ class _OrderSearch:
 
     def __init__(self, problem: MemoriesProblem, clock: Clock) -> None:
         self.problem, self.clock = problem, clock
+        self.groups = [[operator] for operator in range(len(problem.predecessors))]
         self.file = file_order(problem, clock=clock)
         self.best = self.file
         self.tried: dict[Order, int] = {self.file.order: self.file.cost}
@@ -85,7 +86,7 @@ class _OrderSearch:
         seconds, most = self.clock.native(tries)
         seed = self.clock.budget.seed * 1000 + turn
         best, tried = native.compiled.memories_orders(
-            self.problem.compiled, list(start), seed, _FEW, seconds, tries, most
+            self.problem.compiled, self.groups, list(start), seed, _FEW, seconds, tries, most
         )
         self.clock.count(tried)
         for _, order in best:
