@@ -83,8 +83,8 @@ def orders_by_access(name: str, fast_bytes: int, split: bool) -> tuple[tuple[int
     costs = []
     for order in sorted(offered):
         steps = [access for operator in order for access in members[operator]]
-        clock = Budget(3600.0, 2_000_000).start()
-        costs.append((exact_residency(apart, steps, clock=clock, most_width=256).cost, order))
+        clock = Budget(3600.0, 400_000).start()
+        costs.append((exact_residency(apart, steps, clock=clock, most_width=64).cost, order))
     return tuple(sorted(costs))
 
 
@@ -93,6 +93,6 @@ def network_of(name: str, split: bool) -> Graph:
     return rewritten(cells()[name], "live") if split else cells()[name]
 
 
-TRIES = 2_000_000
+TRIES = 1_500_000
 """Orders that one run of the search in the paper's convention tries."""
-_ORDERS, _RUNS = 4, 3
+_ORDERS, _RUNS = 3, 2

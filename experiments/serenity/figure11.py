@@ -8,9 +8,9 @@ be, docs/serenity-evaluation.md says), so no figure here is called the least tra
 `planned`: the least that our search finds in the same convention, where operands of one operator need not be on chip
 together: orders for that size, each with exact residency of whole tensors; of the same orders the best one for blocks,
 which move by Belady's rule. `planned split`: the same of the network with SERENITY's rewriting, or without where that
-is less. `executed`: what a plan that runs moves and accesses (recorded rows of `experiments.memories`), where an operator has
-all of its operands in fast memory at once or reads them in slow memory, offsets included; `file executed`: the same of
-the file's order with exact residency.
+is less. `executed`: what a plan that runs moves and accesses (recorded rows of `experiments.memories`), where an
+operator has all of its operands in fast memory at once or reads them in slow memory, offsets included; `file executed`:
+the same of the file's order with exact residency.
 Concatenations are materialised (memory model `live`), inputs start and outputs end on chip, so that what fits has no
 traffic. `fits`: the file's order has none, the paper's N/A. `gone`: only SERENITY's order has none; such cells cannot
 enter a mean of ratios. The mean is geometric, over cells where both orders have traffic; beside it the ratio of the
@@ -65,7 +65,7 @@ def planned(name: str, size: int, split: bool, block_bytes: int | None) -> int:
     if block_bytes is None:
         return orders[0][0]
     graph = network_of(name, split)
-    return min(off_chip_traffic(graph, steps, size, block_bytes=block_bytes).total_bytes for _, steps in orders)
+    return min(off_chip_traffic(graph, steps, size, block_bytes=block_bytes).total_bytes for _, steps in orders[:3])
 
 
 def gain(before: int, after: int) -> str:

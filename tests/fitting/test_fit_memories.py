@@ -284,9 +284,22 @@ def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):
 
 def test_a_file_with_moves_is_not_fitted_again(branches, tmp_path, fails):
     output = tmp_path / "moved.tflite"
-    ds.fit_memories(branches, fast_bytes=room(branches, 10_000), slow_bytes=1 << 20, output=output)
-    fails(5, "fit", output, "--fast", "256KB", "--slow", "8MB", says="fit the original")
+    fitted = ds.fit_memories(branches, fast_bytes=room(branches, 10_000), slow_bytes=1 << 20, output=output)
+    says = f"has moves between two memories ({len(fitted.moves)}), which follow its own order and offsets"
+    fails(5, "fit", output, "--fast", "256KB", "--slow", "8MB", says=says)
     fails(5, "fit", output, says="fit the original")
+
+
+def test_a_file_for_two_memories_without_moves_is_fitted_as_any_other(branches, tmp_path):
+    whole, again, plain = (tmp_path / f"{name}.tflite" for name in ("whole", "again", "plain"))
+    fast = room(branches, 1 << 16)
+    assert not ds.fit_memories(branches, fast_bytes=fast, slow_bytes=1 << 20, output=whole).moves
+    tight = room(branches, 10_000)
+    fitted = ds.fit_memories(whole, fast_bytes=tight, slow_bytes=1 << 20, output=again)
+    assert fitted.moves and ran(again).moves == len(fitted.moves)
+    assert two_memories(again).fast_bytes == tight // 16 * 16
+    ds.fit(whole, output=plain, target="tflm", time_limit_s=2.0)
+    assert two_memories(plain) is None
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
