@@ -11,9 +11,11 @@ memory. A direct access costs what the reference kernel reads. TiGrIS 0.12.1 (`-
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from itertools import product
+from dataclasses import replace
+from itertools import chain, pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,38 +64,78 @@ def cuts_of(graph: Graph) -> list[int]:
     return [0, *(cut for cut, count in enumerate(crossing, 1) if count == 1), len(graph.ops)]
 
 
-def priced(graph: Graph, first: int, stop: int) -> tuple[int, InStrips | None] | None:
-    """(cost, segment) of the cheapest way to run operators [first, stop); no segment: as they are."""
+def priced(graph: Graph, first: int, stop: int) -> Iterator[tuple[int, int, InStrips]]:
+    """(cost with a result in pieces, cost with a joined one, segment) of the ways to run operators [first, stop) in
+    strips."""
     inside = part(graph, first, stop - 1)
     shape = graph.tensors[graph.ops[stop - 1].outputs[0]].shape
     rows = shape[1] if len(shape) == 4 else 1
-    ways: list[tuple[int | None, InStrips | None]] = [(cost_of(inside), None)] if stop - first <= 3 else []
-    for strips, even in product(sorted({rows, rows // 2, rows // 4} - {0, 1}), (False, True)):
+    for strips, again in product(sorted({rows, rows // 2, rows // 4} - {0, 1}), {frozenset(), widening(inside)}):
+        segment = InStrips(0, stop - first, strips, recomputed=again)
         try:
-            network = in_strips(inside, [InStrips(0, stop - first, strips, even=even)])
+            network = in_strips(inside, [segment])
         except DownsetError:
             continue
-        ways.append((cost_of(network), InStrips(first, stop, strips, even=even)))
-    return min(((cost, way) for cost, way in ways if cost is not None), key=lambda one: one[0], default=None)
+        costs = cost_of(in_pieces(network)), cost_of(network)
+        if None not in costs:
+            moved = replace(segment, first=first, stop=stop, recomputed=frozenset(first + op for op in again))
+            yield (*costs, moved)
 
 
-def chain(graph: Graph, ahead: int) -> list[InStrips]:
-    """The segments of the chain of least cost; those of one strip are left out."""
+def widening(graph: Graph) -> frozenset[int]:
+    """Convolutions of one cell in front of one with a window: their rows are cheap to compute again, and wide."""
+    windows = [math.prod(op.attrs.get("kernel_shape") or (0,)) for op in graph.ops]
+    return frozenset(index for index, (one, after) in enumerate(pairwise(windows)) if one == 1 < after)
+
+
+def in_pieces(network: Graph) -> Graph:
+    """The network without the concatenations that join its result, whose parts it has in place of that."""
+    made = network.producers()
+    gone: set[int] = set()
+
+    def parts(tensor: int) -> Iterator[int]:
+        op = network.ops[made[tensor]]
+        if op.kind != "Concat":
+            yield tensor
+            return
+        gone.add(made[tensor])
+        for one in op.inputs:
+            yield from parts(one)
+
+    outputs = tuple(dict.fromkeys(chain.from_iterable(map(parts, network.outputs))))
+    return replace(network, ops=tuple(op for i, op in enumerate(network.ops) if i not in gone), outputs=outputs)
+
+
+def chosen(graph: Graph, ahead: int) -> list[InStrips]:
+    """The segments of the chain of least cost. One that strips follow leaves its result in pieces."""
     cuts = cuts_of(graph)
-    best: dict[int, tuple[int, tuple[InStrips, ...]]] = {0: (0, ())}
+    best: dict[tuple[int, bool], tuple[int, tuple[InStrips, ...]]] = {(0, False): (0, ())}
+    """By cut, and whether the activation there is in pieces."""
+
+    def offer(place: tuple[int, bool], cost: int, segments: tuple[InStrips, ...]) -> None:
+        if place not in best or cost < best[place][0]:
+            best[place] = cost, segments
+
     for index, first in enumerate(cuts[:-1]):
-        for stop in cuts[index + 1 : index + 1 + ahead] if first in best else ():
-            cheapest = priced(graph, first, stop)
-            if cheapest is None:
-                continue
-            cost = best[first][0] + cheapest[0]
-            if stop not in best or cost < best[stop][0]:
-                best[stop] = (cost, best[first][1] + (() if cheapest[1] is None else (cheapest[1],)))
-    return list(best[len(graph.ops)][1])
+        before = [(pieces, *best[first, pieces]) for pieces in (False, True) if (first, pieces) in best]
+        for stop in cuts[index + 1 : index + 1 + ahead] if before else ():
+            if stop - first <= _WHOLE and (first, False) in best:
+                cost = cost_of(part(graph, first, stop - 1))
+                if cost is not None:
+                    offer((stop, False), best[first, False][0] + cost, best[first, False][1])
+            for open_cost, joined_cost, segment in priced(graph, first, stop):
+                for _, cost, segments in before:
+                    offer((stop, True), cost + open_cost, (*segments, segment))
+                    offer((stop, False), cost + joined_cost, (*segments, segment))
+    return list(best[len(graph.ops), False][1])
+
+
+_WHOLE = 3
+"""The most operators that are priced as they are, without strips."""
 
 
 def row_of(name: str, graph: Graph, segments: Sequence[InStrips]) -> Row:
-    network = in_strips(graph, segments) if segments else graph
+    network = in_strips(graph, segments, joined=False) if segments else graph
     problem = memories_form(network, request()).problem
     order = range(len(network.ops))
     residency = exact_residency(problem, order, clock=Budget(3600.0, 5_000_000).start(), most_width=512)
@@ -118,7 +160,7 @@ def rows(options: Namespace) -> Iterator[Row]:
         write_float_copy(SOURCE, target)
         graph = load(target)
         yield row_of("whole tensors", graph, [])
-        yield row_of("strips of rows", graph, chain(graph, QUICK_AHEAD if options.quick else AHEAD))
+        yield row_of("strips of rows", graph, chosen(graph, QUICK_AHEAD if options.quick else AHEAD))
 
 
 EXPERIMENT = Experiment(
