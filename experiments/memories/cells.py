@@ -93,6 +93,6 @@ def network_of(name: str, split: bool) -> Graph:
     return rewritten(cells()[name], "live") if split else cells()[name]
 
 
-TRIES = 1_500_000
+TRIES = 600_000
 """Orders that one run of the search in the paper's convention tries."""
 _ORDERS, _RUNS = 3, 2
