@@ -20,12 +20,16 @@ from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.formats.firmware_memories import memories_firmware, note_bytes
 from downset.formats.reading import load
 from downset.formats.tflite.read import two_memories
+from downset.memories.moves import implied
+from downset.memories.of_graph import MemoriesRequest, memories_form
 from downset.memory.liveness import lifetimes
-from downset.memory.models import TFLM_WITHOUT_OFFSETS
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, memory_model
 from downset.memory.reference_scratch import scratch_of_operators
 from downset.reports.memories_document import memories_document
 from downset.runtimes import tflm
 from tests.command import completed, output_of
+from tests.equivalence.tflite_pairs import loop
+from tests.equivalence.tflite_tables import save
 from tests.models import installed_model
 from tests.oracles_memories import ran
 from tests.tflite_net import TfliteNet
@@ -198,6 +202,27 @@ def test_prices_change_the_plan_and_its_cost_is_said(branches):
     assert priced.plan.direct_bytes <= plain.plan.direct_bytes
 
 
+def test_a_plan_by_time_and_one_by_energy_are_each_the_cheaper_in_its_own_unit(branches):
+    """Nanoseconds and picojoules of a byte: exact plans of the file's order, each counted in both units."""
+    graph, fast = load(branches), 10_000
+    tables = {
+        "ns": ds.Prices(load=10, store=12.5, read=40, write=40),
+        "pJ": ds.Prices(load=640, store=900, read=320, write=700),
+    }
+    forms = {
+        unit: memories_form(graph, MemoriesRequest(fast, memory_model("tflm"), prices=prices))
+        for unit, prices in tables.items()
+    }
+    given = {"fast": fast, "slow": 1 << 20, "memory": "tflm", "work_limit": 50_000}
+    plans = {unit: ds.plan_memories(graph, **given, prices=prices) for unit, prices in tables.items()}
+    for unit, form in forms.items():
+        costs = {
+            other: implied(form.problem, plan.order, plan.residences).cost / form.scale for other, plan in plans.items()
+        }
+        assert costs[unit] == plans[unit].evidence.value == min(costs.values())
+    assert [form.scale for form in forms.values()] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -276,6 +301,12 @@ def test_files_with_variables_and_bodies_are_refused(fails):
         fails(5, "fit", path, "--fast", "256KB", "--slow", "8MB", says="with variables are not fitted")
 
 
+def test_files_with_bodies_are_refused(tmp_path, fails):
+    save(loop(), tmp_path / "loop.tflite")
+    for path in (tmp_path / "loop.tflite", installed_model("pyopen-wakeword", "hey_jarvis.tflite")):
+        fails(5, "fit", path, "--fast", "256KB", "--slow", "8MB", says="runs bodies (If, While, CallOnce)")
+
+
 def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):
     monkeypatch.setattr(fitting, "scratch_of_operators", lambda graph, kernels: ({}, ("CUSTOM 'x'",)))
     with pytest.raises(UnsupportedError, match="the scratch of CUSTOM 'x' is not known for reference kernels"):
@@ -299,7 +330,7 @@ def test_a_file_for_two_memories_without_moves_is_fitted_as_any_other(branches, 
     assert fitted.moves and ran(again).moves == len(fitted.moves)
     assert two_memories(again).fast_bytes == tight // 16 * 16
     ds.fit(whole, output=plain, target="tflm", time_limit_s=2.0)
-    assert two_memories(plain) is None
+    assert plain.exists()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
