@@ -205,7 +205,7 @@ def test_clones_between_two_memories_are_those_of_the_plan(fast_bytes):
 
 
 @pytest.mark.parametrize("name", ["U-Net", "transformer layer", "inception blocks"][: 3 if HAS_OFFSETS else 2])
-def test_views_and_results_of_several_are_no_calls_and_the_plan_counts_what_the_program_does(name):
+def test_views_and_parts_of_results_are_not_calls_and_the_plan_counts_what_the_program_does(name):
     """max_pool2d and layer norms have several results, the transformer's heads are views."""
     module, shape = networks()[name]
     inputs, told = (torch.randn(shape),), []

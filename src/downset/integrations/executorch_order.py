@@ -192,7 +192,7 @@ class Units:
         )
 
     def root_spec(self, storage: SpecStorage) -> Any:
-        """The spec of the first node that has the storage, which is no view."""
+        """The spec of the first node that has the storage, which is not a view."""
         return self._storages.first_spec(storage)
 
     def problem(self) -> OrderProblem:
@@ -272,7 +272,7 @@ class SpecStorages:
         return self._storage_of.values()
 
     def first_spec(self, storage: SpecStorage) -> Any:
-        """The first spec of the storage that is no view, in a graph whose nodes have specs."""
+        """The first spec of the storage that is not a view, in a graph whose nodes have specs."""
         for node, keys in self._keys.items():
             for key, spec in zip(keys, _leaves(_meta_spec(node)), strict=False):
                 if self._storage_of[self._root(key)] is storage and getattr(spec, "_base", None) is None:
