@@ -39,16 +39,16 @@ def slow_bytes(program: Any) -> tuple[int, int]:
     for instruction in (one.instr_args for chain in plan.chains for one in chain.instructions):
         if type(instruction).__name__ != "KernelCall":
             continue
-        found: dict[int, int] = {}
+        nbytes_at: dict[int, int] = {}
         for number in _operands(plan, instruction.args):
             place = getattr(plan.values[number].val, "allocation_info", None)
             if place is not None and place.memory_id == SLOW:
                 offset = place.memory_offset_low + (place.memory_offset_high << 32)
-                found[offset] = max(found.get(offset, 0), _nbytes(plan.values[number].val))
+                nbytes_at[offset] = max(nbytes_at.get(offset, 0), _nbytes(plan.values[number].val))
         if plan.operators[instruction.op_index].name == _MOVES:
-            moved += sum(found.values())
+            moved += sum(nbytes_at.values())
         else:
-            direct += sum(found.values())
+            direct += sum(nbytes_at.values())
     return moved, direct
 
 

@@ -135,15 +135,15 @@ def widening(graph: Graph, first: int, stop: int) -> frozenset[int]:
 
 def in_pieces(network: Graph) -> Graph:
     """The network without the concatenations that join its result, whose parts it has in place of that."""
-    made = network.producers()
+    producer_of = network.producers()
     gone: set[int] = set()
 
     def parts(tensor: int) -> Iterator[int]:
-        op = network.ops[made[tensor]]
+        op = network.ops[producer_of[tensor]]
         if op.kind != "Concat":
             yield tensor
             return
-        gone.add(made[tensor])
+        gone.add(producer_of[tensor])
         for one in op.inputs:
             yield from parts(one)
 
