@@ -78,8 +78,8 @@ bench-orders: $(VENV)/dev.stamp  ## how fast the optimum is found
 	$(BIN)/python -m experiments.speed.fit_scale
 
 bench-serenity: $(VENV)/dev.stamp  ## the figures and tables of SERENITY's evaluation: paper | ours | ratio
+	for name in memories memories.strips memories.files memories.executorch; do $(BIN)/python -m experiments.$$name || exit 1; done
 	for name in swiftnet figure3 figure8 figure10 figure11 figure12 table2 rewriting; do $(BIN)/python -m experiments.serenity.$$name || exit 1; done
-	for name in memories memories.strips; do $(BIN)/python -m experiments.$$name || exit 1; done
 
 bench-ios: $(VENV)/dev.stamp  ## the tables and figures of the stages paper, measured on this CPU or simulated
 	for name in table1 table2 search fig6 fig10 fig10_measured fig16 cpu peers table3_simulated table3 figures merged gpu; do $(BIN)/python -m experiments.ios.$$name || exit 1; done

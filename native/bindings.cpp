@@ -426,12 +426,14 @@ std::tuple<Cost, std::vector<int>, Cost, std::int64_t> memories_residency(const 
     return {result.value, coded(result.choices), result.bound, result.states};
 }
 
-std::pair<std::vector<std::pair<Cost, Ints>>, std::int64_t> memories_orders(const MemoriesProblem& problem, Ints order,
+std::pair<std::vector<std::pair<Cost, Ints>>, std::int64_t> memories_orders(const MemoriesProblem& problem,
+                                                                            std::vector<Ints> groups, Ints order,
                                                                             std::uint64_t seed, int few, double seconds,
                                                                             std::int64_t tries, std::int64_t limit) {
-    problem.check_order(order);
     require(few > 0, "few: ", few, " is not at least 1");
-    OrderAnneal search(problem, seed);
+    require_order("order", order, static_cast<int>(groups.size()));
+    OrderAnneal search(problem, std::move(groups), seed);
+    problem.check_order(search.steps_of(order));
     auto result = search.run(std::move(order), tries, few, seconds, limit);
     return {std::move(result.best), result.tried};
 }
@@ -469,8 +471,10 @@ void bind_memories(nb::module_& module) {
     module.def("memories_residency", &memories_residency, "problem"_a, "order"_a, "incumbent"_a, "width"_a,
                "time_limit_s"_a, "state_limit"_a, Unlocked(),
                "(Cost below the incumbent or -1, choices by link, bound, states).");
-    module.def("memories_orders", &memories_orders, "problem"_a, "order"_a, "seed"_a, "few"_a, "time_limit_s"_a,
-               "tries"_a, "order_limit"_a, Unlocked(), "((Cost, order) of the best few orders, orders tried).");
+    module.def("memories_orders", &memories_orders, "problem"_a, "groups"_a, "order"_a, "seed"_a, "few"_a,
+               "time_limit_s"_a, "tries"_a, "order_limit"_a, Unlocked(),
+               "((Cost, order of groups) of the best few orders, orders tried).\n\nOperators of a group run one "
+               "directly after the other.");
     module.def("memories_bound", &memories_bound, "problem"_a, "incumbent"_a, "time_limit_s"_a, "node_limit"_a,
                Unlocked(), "(Cost that no order stays below, nodes).");
     module.def("memories_joint", &memories_joint, "problem"_a, "incumbent"_a, "time_limit_s"_a, "state_limit"_a,

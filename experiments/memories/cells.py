@@ -17,13 +17,13 @@ from downset.memories.plan import plan_memories_problem
 from downset.memories.problem import Access, MemoriesProblem, Whereabouts
 from downset.memories.residency import exact_residency
 from downset.memory.models import memory_model
-from experiments.serenity.subjects import available
+from experiments.serenity.subjects import available, rewritten
 
-__all__ = ["SIZES_BYTES", "STATES", "by_access", "cells", "form_of", "least_by_access", "plan_of"]
+__all__ = ["SIZES_BYTES", "STATES", "by_access", "cells", "form_of", "network_of", "orders_by_access", "plan_of"]
 
 SIZES_BYTES = tuple(kilobytes * 1024 for kilobytes in (32, 64, 128, 256))
-STATES = 600_000
-"""The work limit of a plan: tries, and states of its searches."""
+STATES, QUICK_STATES = 9_000_000, 600_000
+"""The work limit of a plan in which orders are searched, and of others: tries, and states of their searches."""
 
 
 @cache
@@ -66,19 +66,33 @@ def by_access(problem: MemoriesProblem) -> tuple[MemoriesProblem, list[list[int]
 
 
 @cache
-def least_by_access(name: str, fast_bytes: int) -> tuple[int, list[int]]:
-    """The least traffic in the paper's convention, and the order that has it: of the file's order and of the best
-    orders that a search found, each with exact residency."""
-    problem = form_of(cells()[name], fast_bytes).problem
+def orders_by_access(name: str, fast_bytes: int, split: bool) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """(traffic in the paper's convention, order) of the file's order and of the best orders that a search found for
+    this size, each with exact residency, the least first. `split`: of the network with SERENITY's rewriting.
+
+    A search moves operators, and keeps the accesses of one together; it counts the traffic of access after access."""
+    problem = form_of(network_of(name, split), fast_bytes).problem
     apart, members = by_access(problem)
     file = list(range(len(problem.predecessors)))
-    ranked, _ = native.compiled.memories_orders(problem.compiled, file, 0, _ORDERS, 600.0, _TRIES, _TRIES)
+    offered = {tuple(file)}
+    for seed in range(_RUNS):
+        ranked, _ = native.compiled.memories_orders(apart.compiled, members, file, seed, _ORDERS, 3600.0, TRIES, TRIES)
+        offered |= {tuple(order) for _, order in ranked}
+        if not ranked[0][0]:
+            break
     costs = []
-    for order in (file, *(order for _, order in ranked)):
+    for order in sorted(offered):
         steps = [access for operator in order for access in members[operator]]
-        cost = exact_residency(apart, steps, clock=Budget(600.0, 2_000_000).start(), most_width=256).cost
-        costs.append((cost, order))
-    return min(costs)
+        clock = Budget(3600.0, 400_000).start()
+        costs.append((exact_residency(apart, steps, clock=clock, most_width=64).cost, order))
+    return tuple(sorted(costs))
 
 
-_ORDERS, _TRIES = 12, 60_000
+@cache
+def network_of(name: str, split: bool) -> Graph:
+    return rewritten(cells()[name], "live") if split else cells()[name]
+
+
+TRIES = 600_000
+"""Orders that one run of the search in the paper's convention tries."""
+_ORDERS, _RUNS = 3, 2

@@ -6,8 +6,11 @@ Belady's clairvoyant replacement, as in the paper, of blocks of one size and of 
 Of blocks its fetches are the fewest of any policy; fetches and write-backs together need not be (how far off that can
 be, docs/serenity-evaluation.md says), so no figure here is called the least traffic.
 `planned`: the least that our search finds in the same convention, where operands of one operator need not be on chip
-together: orders for that size, each with exact residency of whole tensors, without rewriting; blocks move by Belady's
-rule in the same order. `experiments.memories` has what plans move that can be executed.
+together: orders for that size, each with exact residency of whole tensors; of the same orders the best one for blocks,
+which move by Belady's rule. `planned split`: the same of the network with SERENITY's rewriting, or without where that
+is less. `executed`: what a plan that runs moves and accesses (recorded rows of `experiments.memories`), where an
+operator has all of its operands in fast memory at once or reads them in slow memory, offsets included; `file executed`:
+the same of the file's order with exact residency.
 Concatenations are materialised (memory model `live`), inputs start and outputs end on chip, so that what fits has no
 traffic. `fits`: the file's order has none, the paper's N/A. `gone`: only SERENITY's order has none; such cells cannot
 enter a mean of ratios. The mean is geometric, over cells where both orders have traffic; beside it the ratio of the
@@ -21,16 +24,19 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
 from downset import Graph, plan_order
-from downset.memory.traffic import off_chip_traffic
 from experiments.frame import Experiment, beside, fields, printed, run, show_table
-from experiments.memories.cells import least_by_access
-from experiments.rows import Row
+from experiments.memories.cells import network_of, orders_by_access
+from experiments.rows import Row, load_rows
 from experiments.serenity.subjects import available, geometric_mean, rewritten
+from experiments.serenity.traffic import off_chip_traffic
 
 SIZES_BYTES = tuple(kilobytes * 1024 for kilobytes in (32, 64, 128, 256))
 BLOCKS = {"256 B blocks": 256, "whole tensors": None}
 PAPER = printed("serenity_figure11")
-ORDERS = ("file", "dp", "rewriting", "planned")
+ORDERS = ("file", "dp", "rewriting", "planned", "planned_split", "executed")
+EXECUTED = {"executed": "placed", "file_executed": "file"}
+"""By column: the one of the rows of `experiments.memories`."""
+BEFORE = dict.fromkeys(ORDERS, "file") | {"executed": "file_executed"}
 
 
 def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[Row]:
@@ -40,15 +46,26 @@ def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[R
         "dp": (graph, plan_order(graph).steps),
         "rewriting": (split, plan_order(split).steps),
     }
+    ran = {(row["cell"], row["fast"]): row for row in load_rows("memories")}
     for unit, block_bytes in units.items():
         for size in SIZES_BYTES:
             row: Row = {"cell": name, "unit": unit, "on_chip": size}
             for column, (subject, steps) in orders.items():
                 row[column] = off_chip_traffic(subject, steps, size, block_bytes=block_bytes).total_bytes
-            row["planned"], order = least_by_access(name, size)
-            if block_bytes is not None:
-                row["planned"] = off_chip_traffic(graph, order, size, block_bytes=block_bytes).total_bytes
+            row["planned"] = planned(name, size, False, block_bytes)
+            row["planned_split"] = min(row["planned"], planned(name, size, True, block_bytes))
+            if block_bytes is None:
+                row |= {column: ran[name, size][of] for column, of in EXECUTED.items()}
             yield row
+
+
+def planned(name: str, size: int, split: bool, block_bytes: int | None) -> int:
+    """The least traffic of the orders that a search found, of whole tensors or of blocks."""
+    orders = orders_by_access(name, size, split)
+    if block_bytes is None:
+        return orders[0][0]
+    graph = network_of(name, split)
+    return min(off_chip_traffic(graph, steps, size, block_bytes=block_bytes).total_bytes for _, steps in orders[:3])
 
 
 def gain(before: int, after: int) -> str:
@@ -57,8 +74,8 @@ def gain(before: int, after: int) -> str:
     return f"{before / after:.2f}x" if after else "gone"
 
 
-def gain_of(order: str) -> Callable[[Row], str]:
-    return lambda row: gain(row["file"], row[order])
+def gain_of(order: str) -> Callable[[Row], str | None]:
+    return lambda row: gain(row[BEFORE[order]], row[order]) if order in row else None
 
 
 def rows(options: Namespace) -> Iterator[Row]:
@@ -72,14 +89,17 @@ def means(table: Sequence[Row]) -> None:
     for unit in dict.fromkeys(row["unit"] for row in table):
         for size in SIZES_BYTES:
             cells = [row for row in table if row["unit"] == unit and row["on_chip"] == size]
-            rows = [row for row in cells if row["file"]]
-            for order in ORDERS[1:] if rows else ():
-                both = [row["file"] / row[order] for row in rows if row[order]]
+            for order in ORDERS[1:]:
+                before = BEFORE[order]
+                rows = [row for row in cells if order in row and row[before]]
+                if not rows:
+                    continue
+                both = [row[before] / row[order] for row in rows if row[order]]
                 left = sum(row[order] for row in rows)
                 mean = {"unit": unit, "on_chip": size, "to": order, "paper": PAPER.figure(on_chip=size)}
                 mean |= {"fits": len(cells) - len(rows), "gone": len(rows) - len(both)}
                 mean |= {"mean": geometric_mean(both) if both else None}
-                lines.append(mean | {"sums": sum(row["file"] for row in rows) / left if left else None})
+                lines.append(mean | {"sums": sum(row[before] for row in rows) / left if left else None})
     paper, ours, ratio = beside(itemgetter("paper"), itemgetter("mean"), ".2f")
     where = (*fields("unit"), ON_CHIP, *fields("to", "fits", "gone"))
     show_table((*where, paper, ("mean of ratios", ours[1]), ratio, ("ratio of sums", "{sums:.2f}")), lines)
@@ -92,8 +112,8 @@ EXPERIMENT = Experiment(
     (
         *fields("cell", "unit"),
         ON_CHIP,
-        *fields(*ORDERS, spec=","),
-        *((f"file / {order}", gain_of(order)) for order in ORDERS[1:]),
+        *fields(*ORDERS, "file_executed", spec=","),
+        *((f"{BEFORE[order]} / {order}", gain_of(order)) for order in ORDERS[1:]),
     ),
     key=("cell", "unit", "on_chip"),
     quick="whole tensors only, nothing written",

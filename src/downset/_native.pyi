@@ -141,6 +141,7 @@ def memories_residency(
 
 def memories_orders(
     problem: MemoriesProblem,
+    groups: Sequence[Sequence[int]],
     order: Sequence[int],
     seed: int,
     few: int,
@@ -148,7 +149,11 @@ def memories_orders(
     tries: int,
     order_limit: int,
 ) -> tuple[list[tuple[int, list[int]]], int]:
-    """((Cost, order) of the best few orders, orders tried)."""
+    """
+    ((Cost, order of groups) of the best few orders, orders tried).
+
+    Operators of a group run one directly after the other.
+    """
 
 def memories_bound(problem: MemoriesProblem, incumbent: int, time_limit_s: float, node_limit: int) -> tuple[int, int]:
     """(Cost that no order stays below, nodes)."""

@@ -1,7 +1,7 @@
 """What users ask of arena planners beyond one arena and intervals, each held to brute force."""
 
 from dataclasses import replace
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import assume, given, settings
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from downset.arenas.check_records import check_placement
 from downset.arenas.constrained.aliases import merge_aliases, plan_aliases
-from downset.arenas.constrained.banks import Bank, check_banks, plan_banks
 from downset.arenas.constrained.conflicts import any_order_conflicts, check_conflicts, records_of_conflicts
 from downset.arenas.constrained.largest_block import plan_blocks
 from downset.arenas.constrained.textures import TEXTURES, Texture
@@ -30,55 +29,6 @@ exact = ARENAS["exact"]
 pytestmark = pytest.mark.native
 
 quick = settings(max_examples=cases(60), deadline=None)
-
-
-@quick
-@given(
-    records=record_sets(most=5, pins=False),
-    small=st.integers(4, 24),
-    large=st.integers(0, 40),
-    only=st.dictionaries(st.integers(0, 4), st.integers(0, 1), max_size=2),
-)
-def test_banks_cost_the_least_of_all_assignments(records, small, large, only):
-    banks = [Bank("slow", large, 5), Bank("fast", small, 1)]
-    only = {index: bank for index, bank in only.items() if index < len(records)}
-    costs = []
-    for held in product(range(2), repeat=len(records)):
-        if any(held[index] != bank for index, bank in only.items()):
-            continue
-        inside = [[r for r, at in zip(records, held, strict=True) if at == bank] for bank in range(2)]
-        if all(least_height(members) <= bank.bytes for members, bank in zip(inside, banks, strict=True)):
-            costs.append(sum(r.nbytes * banks[at].cost_per_byte for r, at in zip(records, held, strict=True)))
-    if not costs:
-        with pytest.raises(InfeasibleError):
-            plan_banks(records, banks, only=only)
-        return
-    plan = plan_banks(records, banks, only=only)
-    check_banks(records, banks, plan)
-    assert all(plan.bank_of[index] == bank for index, bank in only.items())
-    assert plan.evidence.value == min(costs)
-    assert plan.evidence.proven
-    starved = plan_banks(records, banks, node_limit=0, only=only) if len(records) < 2 else None
-    assert starved is None or starved.evidence.bound <= min(costs) <= starved.evidence.value
-
-
-def test_banks_refuse_what_they_cannot_mean():
-    records = [Record("a", 0, 2, 8), Record("b", 1, 3, 8)]
-    plan = plan_banks(records, [Bank("fast", 8, 1), Bank("slow", 100, 3)])
-    assert sorted(plan.bank_of) == [0, 1]
-    assert plan.evidence.value == 8 * 1 + 8 * 3
-    with pytest.raises(InvalidPlan, match="costs"):
-        check_banks(records, [Bank("fast", 8, 1), Bank("slow", 100, 4)], plan)
-    with pytest.raises(InvalidPlan, match="overlap"):
-        check_banks(records, [Bank("fast", 8, 1), Bank("slow", 100, 3)], replace(plan, bank_of=(0, 0)))
-    with pytest.raises(InfeasibleError, match="do not fit"):
-        plan_banks(records, [Bank("fast", 8, 1)])
-    with pytest.raises(UsageError):
-        plan_banks(records, [])
-    with pytest.raises(UsageError, match="does not exist"):
-        plan_banks(records, [Bank("fast", 8, 1)], only={0: 1})
-    with pytest.raises(UsageError):
-        plan_banks([Record("a", 0, 2, 8, offset=0)], [Bank("fast", 8, 1)])
 
 
 @quick
@@ -328,12 +278,8 @@ def test_a_search_that_ends_early_says_so(monkeypatch):
 
 def test_what_the_planners_beside_plan_arena_refuse():
     good, twin = Record("a", 0, 2, 8), Record("a", 1, 3, 8)
-    zero, late = Record("z", 0, 1, 0), Record("b", 1, 3, 8)
-    bank = Bank("m", 100, 1)
+    late = Record("b", 1, 3, 8)
     refused = {
-        "size 0": lambda: plan_banks([zero], [bank]),
-        "at least one bank": lambda: plan_banks([good], []),
-        "'m' has a negative size or cost": lambda: plan_banks([good], [Bank("m", -1, 1)]),
         "taken by record 0": lambda: plan_blocks([good, twin], 100),
         "is pinned": lambda: plan_blocks([replace(good, offset=0)], 100),
         "'b' is pinned over 'a'": lambda: place_wave([good, late], [0, 4], []),
@@ -360,10 +306,6 @@ def test_what_the_planners_beside_plan_arena_refuse():
 @pytest.mark.parametrize("window", [3, 600])
 def test_many_records_take_no_deep_recursion(window):
     records = [Record(str(i), i % 600, i % 600 + 1 + i * 7 % window, 1 + i * 13 % 50) for i in range(1500)]
-    banks = [Bank("fast", breadth_bound(records) // 2, 1), Bank("slow", 10**6, 9)]
-    plan = plan_banks(records, banks, time_limit_s=0.5)
-    check_banks(records, banks, plan)
-    assert set(plan.bank_of) == {0, 1}
     blocks = plan_blocks(records, 60)
     for block, nbytes in enumerate(blocks.block_bytes):
         inside = [i for i, held in enumerate(blocks.block_of) if held == block]

@@ -20,12 +20,16 @@ from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.formats.firmware_memories import memories_firmware, note_bytes
 from downset.formats.reading import load
 from downset.formats.tflite.read import two_memories
+from downset.memories.moves import implied
+from downset.memories.of_graph import MemoriesRequest, memories_form
 from downset.memory.liveness import lifetimes
-from downset.memory.models import TFLM_WITHOUT_OFFSETS
+from downset.memory.models import TFLM_WITHOUT_OFFSETS, memory_model
 from downset.memory.reference_scratch import scratch_of_operators
 from downset.reports.memories_document import memories_document
 from downset.runtimes import tflm
 from tests.command import completed, output_of
+from tests.equivalence.tflite_pairs import loop
+from tests.equivalence.tflite_tables import save
 from tests.models import installed_model
 from tests.oracles_memories import ran
 from tests.tflite_net import TfliteNet
@@ -112,7 +116,7 @@ def test_the_file_does_what_the_plan_says(branches, tmp_path, distance):
     assert two_memories(output) == fitted.memories
     assert (fitted.memories.distance == distance) if distance else fitted.memories.distance >= fast
     ours = fitted.slow_traffic_bytes
-    assert all(ours <= one.moved_bytes + one.direct_bytes for one in fitted.others if not one.simulated)
+    assert all(ours <= one.moved_bytes + one.direct_bytes for one in fitted.others)
 
 
 def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_path):
@@ -126,7 +130,7 @@ def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_
     assert len(fitted.graph.ops) > fitted.original_operators == 5
     found = ran(output)
     assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
-    whole = min(one.moved_bytes + one.direct_bytes for one in fitted.others if not one.simulated)
+    whole = min(one.moved_bytes + one.direct_bytes for one in fitted.others)
     assert found.moved + found.direct < 0.5 * whole
     assert fitted.outputs.proven and fitted.outputs.equal
     assert "in strips of rows" in " ".join(map(str, memories_document(fitted).sections[2].parts[0].lines))
@@ -162,8 +166,8 @@ def test_the_command_says_what_is_where_and_json_keeps_its_schema(branches, tmp_
     found = ran(output)
     assert (said["memories"]["moved_bytes"], said["memories"]["direct_bytes"]) == (found.moved, found.direct)
     assert [row["memory"] for row in said["memories"]["places"]] == ["fast", "slow"]
-    methods = [(row["method"], row["simulated"]) for row in said["memories"]["plans"]]
-    assert methods[0] == ("written", False) and ("file_order", False) in methods and ("file_order", True) in methods
+    methods = [row["method"] for row in said["memories"]["plans"]]
+    assert methods[0] == "written" and set(methods[1:]) == {"file_order", "least_peak", "belady"}
     assert len(said["memories"]["moves"]) == found.moves
     text = page.read_text()
     assert "Fast memory" in text and "Slow memory" in text and "Moves" in text
@@ -196,6 +200,27 @@ def test_prices_change_the_plan_and_its_cost_is_said(branches):
     assert priced.cost == pytest.approx(moved + 1000 * priced.plan.direct_bytes)
     assert "By the prices given a run costs" in memories_document(priced).verdict.detail
     assert priced.plan.direct_bytes <= plain.plan.direct_bytes
+
+
+def test_a_plan_by_time_and_one_by_energy_are_each_the_cheaper_in_its_own_unit(branches):
+    """Nanoseconds and picojoules of a byte: exact plans of the file's order, each counted in both units."""
+    graph, fast = load(branches), 10_000
+    tables = {
+        "ns": ds.Prices(load=10, store=12.5, read=40, write=40),
+        "pJ": ds.Prices(load=640, store=900, read=320, write=700),
+    }
+    forms = {
+        unit: memories_form(graph, MemoriesRequest(fast, memory_model("tflm"), prices=prices))
+        for unit, prices in tables.items()
+    }
+    given = {"fast": fast, "slow": 1 << 20, "memory": "tflm", "work_limit": 50_000}
+    plans = {unit: ds.plan_memories(graph, **given, prices=prices) for unit, prices in tables.items()}
+    for unit, form in forms.items():
+        costs = {
+            other: implied(form.problem, plan.order, plan.residences).cost / form.scale for other, plan in plans.items()
+        }
+        assert costs[unit] == plans[unit].evidence.value == min(costs.values())
+    assert [form.scale for form in forms.values()] == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +301,12 @@ def test_files_with_variables_and_bodies_are_refused(fails):
         fails(5, "fit", path, "--fast", "256KB", "--slow", "8MB", says="with variables are not fitted")
 
 
+def test_files_with_bodies_are_refused(tmp_path, fails):
+    save(loop(), tmp_path / "loop.tflite")
+    for path in (tmp_path / "loop.tflite", installed_model("pyopen-wakeword", "hey_jarvis.tflite")):
+        fails(5, "fit", path, "--fast", "256KB", "--slow", "8MB", says="runs bodies (If, While, CallOnce)")
+
+
 def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):
     monkeypatch.setattr(fitting, "scratch_of_operators", lambda graph, kernels: ({}, ("CUSTOM 'x'",)))
     with pytest.raises(UnsupportedError, match="the scratch of CUSTOM 'x' is not known for reference kernels"):
@@ -284,9 +315,22 @@ def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):
 
 def test_a_file_with_moves_is_not_fitted_again(branches, tmp_path, fails):
     output = tmp_path / "moved.tflite"
-    ds.fit_memories(branches, fast_bytes=room(branches, 10_000), slow_bytes=1 << 20, output=output)
-    fails(5, "fit", output, "--fast", "256KB", "--slow", "8MB", says="fit the original")
+    fitted = ds.fit_memories(branches, fast_bytes=room(branches, 10_000), slow_bytes=1 << 20, output=output)
+    says = f"has moves between two memories ({len(fitted.moves)}), which follow its own order and offsets"
+    fails(5, "fit", output, "--fast", "256KB", "--slow", "8MB", says=says)
     fails(5, "fit", output, says="fit the original")
+
+
+def test_a_file_for_two_memories_without_moves_is_fitted_as_any_other(branches, tmp_path):
+    whole, again, plain = (tmp_path / f"{name}.tflite" for name in ("whole", "again", "plain"))
+    fast = room(branches, 1 << 16)
+    assert not ds.fit_memories(branches, fast_bytes=fast, slow_bytes=1 << 20, output=whole).moves
+    tight = room(branches, 10_000)
+    fitted = ds.fit_memories(whole, fast_bytes=tight, slow_bytes=1 << 20, output=again)
+    assert fitted.moves and ran(again).moves == len(fitted.moves)
+    assert two_memories(again).fast_bytes == tight // 16 * 16
+    ds.fit(whole, output=plain, target="tflm", time_limit_s=2.0)
+    assert plain.exists()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

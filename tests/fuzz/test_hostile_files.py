@@ -14,10 +14,8 @@ import pytest
 from onnx import helper
 
 from downset.distributed.profiling import joined, measure
-from downset.errors import LimitReached
 from downset.fitting.fit import fit
 from downset.formats.reading import load
-from downset.memory.traffic import off_chip_traffic
 from downset.process import isolation
 from downset.tuning.profiles import Profiles
 from tests import hostile_files
@@ -172,12 +170,6 @@ def test_a_damaged_tflite_file_is_refused_where_it_is_written(fails, made, tmp_p
     assert load(made / "damaged_behind.tflite").ops
     fails(5, "fit", made / "damaged_behind.tflite", "-o", tmp_path / "o.tflite", says="cannot be written again")
     assert not (tmp_path / "o.tflite").exists()
-
-
-def test_traffic_of_claimed_tensors_is_refused_before_memory_is_taken(made):
-    graph = load(made / "claims.onnx")
-    with pytest.raises(LimitReached, match="accesses to cache blocks of 1024 bytes"):
-        off_chip_traffic(graph, range(len(graph.ops)), 1024, block_bytes=1024)
 
 
 def test_an_operator_larger_than_the_machine_is_refused_before_memory_is_taken(fails, made, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.errors import InfeasibleError, UnsupportedError, UsageError
+from downset.errors import UnsupportedError, UsageError
 from downset.integrations.executorch import algorithm
 from downset.memory.records import Record
 from tests.effort import cases
@@ -160,39 +160,6 @@ def test_tensors_in_place_of_others_are_planned_as_the_older_executorch_states_t
     second = OlderSpec(nbytes=8, lifetime=[1, 2], mem_id=None, inplace_base=first)
     assert algorithm()(16, [first, second], None, None) == [0, 16]
     assert (second.mem_id, second.mem_offset) == (first.mem_id, first.mem_offset)
-
-
-def memory_map(*sizes, alignment=None):
-    """Banks with memories 2, 3, …, the fastest first."""
-    banks = [SimpleNamespace(name=f"b{i}", size=n, mem_id=i + 2, alignment=alignment) for i, n in enumerate(sizes)]
-    return SimpleNamespace(banks=banks)
-
-
-def test_banks_keep_their_sizes_what_is_pinned_and_what_bodies_reserve():
-    wide, narrow = Spec(64, [0, 2]), Spec(32, [1, 3])
-    here, elsewhere = Spec(32, [0, 3], mem_id=3), Spec(8, [0, 3], mem_id=1)
-    plan = algorithm(banks=memory_map(64, 96))
-    assert plan(16, [wide, narrow, here, elsewhere], None, None) == [0, 16, 64, 64]
-    assert [spec.mem_id for spec in (wide, narrow, here, elsewhere)] == [2, 3, 3, 1]
-    module = SimpleNamespace(input_mem_buffer_sizes=[0, 0, 16])
-    again = [Spec(64, [0, 2]), Spec(32, [1, 3])]
-    assert plan(16, again, module, None) == [0, 0, 48, 64]
-    with pytest.raises(InfeasibleError, match="do not fit"):
-        algorithm(banks=memory_map(32, 32))(16, [Spec(64, [0, 1])], None, None)
-    padded = [Spec(40, [0, 1]), Spec(40, [0, 1])]
-    assert algorithm(banks=memory_map(128, 256, alignment=64))(16, padded, None, None, 64) == [0, 0, 128, 128]
-    assert all(spec.mem_offset % 64 == 0 for spec in padded)
-
-
-def test_costs_decide_which_bank_is_filled():
-    specs = [Spec(64, [0, 1]), Spec(64, [0, 1])]
-    assert algorithm(banks=memory_map(64, 64, 64), costs=(1, 4, 5))(16, specs, None, None) == [0, 0, 64, 64, 0]
-    with pytest.raises(UsageError, match="one number for each bank"):
-        algorithm(banks=memory_map(64), costs=(1, 2))
-    with pytest.raises(UsageError, match="one number for each bank"):
-        algorithm(costs=(1,))
-    with pytest.raises(UsageError, match="rising costs"):
-        algorithm(banks=memory_map(64, 64), costs=(2, 1))
 
 
 def test_what_cannot_be_planned_is_named():

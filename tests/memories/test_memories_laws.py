@@ -2,10 +2,11 @@
 
 import random
 from dataclasses import replace
-from itertools import islice, permutations
+from itertools import islice, pairwise, permutations
 
 import pytest
 
+from downset import native
 from downset.budget import Budget
 from downset.errors import InfeasibleError, InvalidPlan, UsageError
 from downset.memories.bound import order_free_bound
@@ -15,6 +16,7 @@ from downset.memories.plan import plan_memories_problem
 from downset.memories.planners import MEMORIES
 from downset.memories.problem import check_problem
 from downset.memories.residency import exact_residency, quick_residency
+from downset.orders.check import verify_steps
 from tests.effort import cases
 from tests.memories.oracles.machine import least_cost
 from tests.memories.random_problems import random_problem
@@ -131,3 +133,21 @@ def test_an_operator_that_does_not_fit_is_named():
         check_problem(problem.within(least - 1), [f"operator 'op{v}'" for v in range(5)])
     with pytest.raises(UsageError, match="smaller prices"):
         check_problem(problem.within(1 << 50))
+
+
+def test_a_search_moves_operators_of_a_group_together_and_states_the_quick_cost():
+    for seed in SEEDS[:20]:
+        draws = random.Random(6000 + seed)
+        problem = random_problem(draws, operators=10)
+        bounds = sorted({0, 10, *draws.sample(range(1, 10), 4)})
+        groups = [list(range(*pair)) for pair in pairwise(bounds)]
+        given = list(range(len(groups)))
+        ranked, tried = native.compiled.memories_orders(problem.compiled, groups, given, seed, 5, 10.0, 500, 500)
+        assert tried <= 500
+        costs = [cost for cost, _ in ranked]
+        assert costs == sorted(costs) and costs[0] <= quick_residency(problem, range(10)).cost
+        for cost, order in ranked:
+            assert sorted(order) == given
+            steps = [operator for group in order for operator in groups[group]]
+            verify_steps(problem.predecessors, steps)
+            assert cost == quick_residency(problem, steps).cost

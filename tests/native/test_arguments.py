@@ -80,6 +80,10 @@ def memories_problem(**changed):
     return native.MemoriesProblem(**given | changed)
 
 
+def memories_orders(groups, few=1):
+    return native.memories_orders(memories_problem(), groups, list(range(len(groups))), 0, few, 1.0, 9, 9)
+
+
 def records(count=2, **changed):
     given = {"nbytes": [4] * count, "alignment": [1] * count, "pinned": [-1] * count, "active": [[(0, 2)]] * count}
     return native.Records(**given | changed)
@@ -316,7 +320,11 @@ FAULTS += [
     (lambda: native.memories_belady(memories_problem(), [1, 0]), "operator 1 runs before operator 0"),
     (lambda: native.memories_residency(memories_problem(), [0, 1], 9, 0, 1.0, 9), "width: 0 is not from 1"),
     (lambda: native.memories_residency(memories_problem(), [0, 1], -1, 1, 1.0, 9), "incumbent: -1 is not from 0"),
-    (lambda: native.memories_orders(memories_problem(), [0, 1], 0, 0, 1.0, 9, 9), "few: 0 is not at least 1"),
+    (lambda: memories_orders([[0], [1]], few=0), "few: 0 is not at least 1"),
+    (lambda: memories_orders([[0], [2]]), "groups: operator 2 is unknown or comes twice"),
+    (lambda: memories_orders([[0], [0]]), "groups: operator 0 is unknown or comes twice"),
+    (lambda: memories_orders([[0], []]), "groups: operator 1 is in none"),
+    (lambda: memories_orders([[1, 0]]), "operator 1 runs before operator 0"),
     (lambda: native.memories_joint(memories_problem(), -1, 1.0, 9), "incumbent: -1 is not from 0"),
     (lambda: native.memories_bound(memories_problem(), 9, NAN, 9), "time limit: not a number of seconds"),
 ]
@@ -517,7 +525,9 @@ def draw_memories(given):
     cost = native.memories_belady(problem, order)[0]
     found = native.memories_residency(problem, order, cost + 1, given.number(1, 50), given.seconds(), 1000)
     assert found[2] <= cost
-    native.memories_orders(problem, order, given.size(0, 9), given.number(1, 4), given.seconds(), 50, 50)
+    groups, places = [[v] for v in order], list(range(operators))
+    few, seconds = given.number(1, 4), given.seconds()
+    native.memories_orders(problem, groups, places, given.size(0, 9), few, seconds, 50, 50)
     native.memories_bound(problem, cost, given.seconds(), 50)
     native.memories_joint(problem, given.number(0, 50), given.seconds(), 1000)
 

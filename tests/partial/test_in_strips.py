@@ -34,14 +34,15 @@ def same(graph, other):
 def test_any_segments_in_strips_compute_the_same(graph, data):
     form = row_form(graph)
     parts = drawn_parts(data, graph, form, crossing=data.draw(st.integers(1, 3)), strips=7)
+    joined = data.draw(st.booleans())
     try:
-        striped = in_strips(graph, parts)
+        striped = in_strips(graph, parts, joined=joined)
     except UnsupportedError as error:
         assert "padding alone" in str(error)
         return
     assert [striped.tensors[t].name for t in striped.outputs] == [graph.tensors[t].name for t in graph.outputs]
     makers = {striped.tensors[tensor].name: op for op in striped.ops for tensor in op.outputs if tensor != ABSENT}
-    for part in parts:
+    for part in parts if joined else ():
         result = max(find_segment(graph, part.first, part.stop).results, key=lambda tensor: form.rows[tensor])
         assert part.strips == 1 or part.even or makers[graph.tensors[result].name].kind == "Concat"
     same(graph, striped)
@@ -93,6 +94,22 @@ def test_many_strips_are_joined_a_few_at_a_time():
     assert max(len(op.inputs) for op in striped.ops if op.kind == "Concat") == MOST_JOINED
     assert macs(striped) == macs(graph)
     same(graph, striped)
+
+
+def test_a_result_in_pieces_is_read_in_pieces():
+    """The second segment reads the strips of the first, which no concatenation joins; its strips are other ones."""
+    graph = zoo("mobilenet_v2", image=64)
+    first, second = find_segment(graph, 0, 5), find_segment(graph, 5, 10)
+    between = graph.tensors[first.results[0]].name
+    for strips in ((16, 8), (7, 5), (3, 16)):
+        parts = [InStrips(one.first, one.stop, n) for one, n in zip((first, second), strips, strict=True)]
+        striped, whole = in_strips(graph, parts, joined=False), in_strips(graph, parts)
+        assert between in {tensor.name for tensor in whole.tensors}
+        assert between not in {
+            striped.tensors[tensor].name for op in striped.ops for tensor in (*op.inputs, *op.outputs)
+        }
+        assert macs(striped) == macs(graph)
+        same(graph, striped)
 
 
 def test_what_cannot_be_cut_is_refused_in_one_line():

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from downset.arenas.plan import plan_arena
 from downset.executor.arena import run_in_arena, seeded_inputs
 from downset.graph.core import Graph, Op, Tensor, tensor_bytes
-from downset.memory.traffic import off_chip_traffic
 from downset.orders.plan import plan_order
 from downset.rewrites.concat.partition import concat_partition, partition_sites
+from experiments.serenity.traffic import off_chip_traffic
 from tests.effort import cases
 from tests.strategies import graphs, orders_of
 

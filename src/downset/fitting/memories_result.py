@@ -11,7 +11,6 @@ from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.graph.core import ABSENT, Graph
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram
-from downset.memory.traffic import off_chip_traffic
 from downset.results.comparisons import Comparison
 from downset.results.memories import MemoriesPlan
 from downset.results.memories_fit import CopySpan, MemoriesFit, MovedCopy, OtherPlan
@@ -20,8 +19,6 @@ from downset.runtimes.versions import versions_of_target
 
 __all__ = ["MovedFile", "other_plans", "result_of"]
 
-BLOCK_BYTES = 1024
-"""The size of a cache block in the simulation of off-chip traffic, in bytes."""
 _OTHERS = ("file_order", "least_peak", "belady")
 _OTHERS_S = 0.1
 """The share of the time limit that each other plan may take."""
@@ -43,8 +40,7 @@ class MovedFile:
 
 
 def other_plans(options: TwoMemoriesOptions, graph: Graph, memories: TwoMemories) -> tuple[OtherPlan, ...]:
-    """The bytes of other ways to use the same memories: by other methods, and simulated as a cache of blocks in the
-    file's order. A method that has no plan is left out."""
+    """The bytes of plans of other methods for the same memories. A method that has no plan is left out."""
     rows = []
     for method in _OTHERS:
         try:
@@ -60,13 +56,7 @@ def other_plans(options: TwoMemoriesOptions, graph: Graph, memories: TwoMemories
             )
         except DownsetError:
             continue
-        rows.append(OtherPlan(method, plan.moved_bytes, plan.direct_bytes, simulated=False))
-    try:
-        steps = range(len(graph.ops))
-        traffic = off_chip_traffic(graph, steps, memories.fast_capacity, block_bytes=BLOCK_BYTES)
-        rows.append(OtherPlan("file_order", traffic.total_bytes, 0, simulated=True))
-    except DownsetError:  # smaller than a block, or too many accesses to simulate
-        pass
+        rows.append(OtherPlan(method, plan.moved_bytes, plan.direct_bytes))
     return tuple(rows)
 
 

@@ -18,7 +18,7 @@ from downset.formats.onnx.data_files import check_room_for_weights, check_stored
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
-from downset.formats.tflite.read import two_memories
+from downset.formats.tflite.read import moves_between_memories, two_memories
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.edit import with_workspaces
@@ -52,10 +52,11 @@ def start(options: FitOptions, target: Target, scratch: Path, listener: Listener
 
 def refuse_moves(path: Path) -> None:
     """Raise UnsupportedError for a `.tflite` file with moves between two memories."""
-    if two_memories(path) is not None:
+    moves = 0 if two_memories(path) is None else moves_between_memories(path)
+    if moves:
         raise UnsupportedError(
-            f"{path} has moves between two memories, which follow its own order and offsets: fit the original that it "
-            "was made from"
+            f"{path} has moves between two memories ({moves:,}), which follow its own order and offsets: fit the "
+            "original that it was made from"
         )
 
 

@@ -12,20 +12,19 @@ Written for ExecuTorch 1.4.1 and 1.5.1. `order_pass` and `planning_pass` import 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.integrations.executorch_memories import MemoriesReport, MemorySettings, with_moves
-from downset.integrations.executorch_offsets import MemoryMap, PlacementSettings, Spec, plan_specs
+from downset.integrations.executorch_offsets import PlacementSettings, Spec, plan_specs
 from downset.integrations.executorch_order import Dialect, GraphReport, reordered
 from downset.integrations.user_warning import warn_user
 
 __all__ = [
     "GraphReport",
     "MemoriesReport",
-    "MemoryMap",
     "Spec",
     "algorithm",
     "memories_pass",
@@ -41,8 +40,6 @@ def planning_pass(
     *,
     method: str = "best",
     time_limit_s: float = 2.0,
-    banks: MemoryMap | None = None,
-    costs: Sequence[int] | None = None,
     work_limit: int = 20_000,
     report: Report | None = None,
     **options: Any,
@@ -57,8 +54,7 @@ def planning_pass(
     `MemoryPlanningPass`, such as `alloc_graph_input`.
     """
     passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
-    settings = _settings(method, time_limit_s, banks, costs)
-    ordering = PlacementSettings(method, time_limit_s)
+    settings = PlacementSettings(method, time_limit_s)
 
     class OrderingMemoryPlanningPass(passes.MemoryPlanningPass):  # type: ignore[misc, name-defined, unused-ignore]
         """Orders nodes, then plans memory as its parent does."""
@@ -73,7 +69,7 @@ def planning_pass(
                     outputs=self.alloc_graph_output or not whole,
                     buffers=self.alloc_mutable_buffers and not getattr(self, "share_mutable_buffers", False),
                 )
-                _reorder(inner, dialect, ordering, work_limit, report)
+                _reorder(inner, dialect, settings, work_limit, report)
             return super().run(graph_module, graph_signature)
 
     return OrderingMemoryPlanningPass(memory_planning_algo=_algorithm(settings), **options)
@@ -85,6 +81,7 @@ def memories_pass(
     slow_bytes: int,
     method: str = "joint",
     time_limit_s: float = 10.0,
+    work_limit: int | None = None,
     report: Callable[[MemoriesReport], None] | None = None,
     **options: Any,
 ) -> Any:
@@ -92,13 +89,13 @@ def memories_pass(
     slow memory behind it (`mem_id` 2): it orders the operators of a graph, and clones tensors from one memory to the
     other where that makes fewer bytes go to and from slow memory.
 
-    `method` and `time_limit_s` as in `plan_memories`; each operand of a call in slow memory counts once. `report` is
-    called with a `MemoriesReport`. A buffer that calls write to lies in slow memory and stays there. `options` are
-    those of `MemoryPlanningPass`. Raises InfeasibleError where the memories hold no plan, and UnsupportedError for a
-    graph with conditions or loops.
+    `method`, `time_limit_s` and `work_limit` as in `plan_memories`; each operand of a call in slow memory counts once.
+    `report` is called with a `MemoriesReport`. A buffer that calls write to lies in slow memory and stays there.
+    `options` are those of `MemoryPlanningPass`. Raises InfeasibleError where the memories hold no plan, and
+    UnsupportedError for a graph with conditions or loops.
     """
     passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
-    settings = MemorySettings(fast_bytes, slow_bytes, method, time_limit_s)
+    settings = MemorySettings(fast_bytes, slow_bytes, method, time_limit_s, work_limit)
 
     class TwoMemoriesPlanningPass(passes.MemoryPlanningPass):  # type: ignore[misc, name-defined, unused-ignore]
         """Puts moves into the graph, then plans memory as its parent does, by the plan."""
@@ -144,27 +141,15 @@ def order_pass(*, work_limit: int = 20_000, report: Report | None = None) -> Cal
     return downset
 
 
-def algorithm(
-    *,
-    method: str = "best",
-    time_limit_s: float = 2.0,
-    banks: MemoryMap | None = None,
-    costs: Sequence[int] | None = None,
-) -> Callable[..., list[int]]:
+def algorithm(*, method: str = "best", time_limit_s: float = 2.0) -> Callable[..., list[int]]:
     """A value for `MemoryPlanningPass(memory_planning_algo=...)` that places tensors; it keeps the given order.
 
     The value returns the bytes of each memory and writes its place into every spec. Each memory is one arena, planned
     by `method`. If "best" leaves a gap to the lower bound, the exact search continues for up to `time_limit_s` for each
     memory. Raises UnsupportedError for a spec without a lifetime, or one in place of a tensor that is not planned with
     it.
-
-    `banks`: a `TargetMemoryMap` of ExecuTorch 1.5 (or any object with the fields of `MemoryMap`), the fastest bank
-    first. No bank holds more than its size. Among the placements that fit, the least cost is searched; each byte costs
-    as much as its bank in `costs`, by default 1, 2, 3, ... A tensor that names a bank goes there; one that names
-    another memory goes there, without a limit. Raises InfeasibleError if it is proven that the banks cannot hold the
-    tensors, and LimitReached if no placement was found in time.
     """
-    return _algorithm(_settings(method, time_limit_s, banks, costs))
+    return _algorithm(PlacementSettings(method, time_limit_s))
 
 
 def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable[..., Any]:
@@ -184,12 +169,6 @@ def suite_member(*, method: str = "best", time_limit_s: float = 2.0) -> Callable
         )
 
     return downset
-
-
-def _settings(
-    method: str, time_limit_s: float, banks: MemoryMap | None, costs: Sequence[int] | None
-) -> PlacementSettings:
-    return PlacementSettings(method, time_limit_s, banks, None if costs is None else tuple(costs))
 
 
 def _algorithm(settings: PlacementSettings) -> Callable[..., list[int]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph, Op, Tensor
-from downset.integrations.executorch_order import Dialect, SpecStorage, Units, is_alloc, link
+from downset.integrations.executorch_order import Dialect, SpecStorage, Units, call_of, is_alloc, link
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram, program_of
 from downset.memory.models import MEMORY_MODELS
@@ -36,6 +36,7 @@ class MemorySettings:
     slow_bytes: int
     method: str = "joint"
     time_limit_s: float = 10.0
+    work_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def with_moves(graph_module: Any, dialect: Dialect, settings: MemorySettings) ->
         direct="size",
         method=settings.method,
         time_limit_s=settings.time_limit_s,
+        work_limit=settings.work_limit,
     )
     moved = cloned.write(plan, program_of(cloned.network, plan, memory))
     graph_module.graph.lint()
@@ -112,10 +114,11 @@ class _ClonedGraph:
         ops = []
         predecessors = self._units.problem().predecessors
         for unit, members in enumerate(self._units.members):
-            touched = [self._number[id(one)] for one in self._units.touching(unit) if id(one) in self._number]
+            storages = self._units.touching(unit) if not _is_view(call_of(members)) else []
+            touched = [self._number[id(one)] for one in storages if id(one) in self._number]
             results = [number for number in touched if self._storages[number].made_by == unit]
             read = tuple(number for number in touched if number not in results)
-            ops.append(Op(members[-1].name, "opaque", read, tuple(results), {}, tuple(predecessors[unit])))
+            ops.append(Op(call_of(members).name, "opaque", read, tuple(results), {}, tuple(predecessors[unit])))
         inputs = tuple(number for number, one in enumerate(self._storages) if one.is_input)
         outputs = tuple(number for number, one in enumerate(self._storages) if one.kept and not one.is_input)
         return Graph("executorch", tensors, tuple(ops), inputs, outputs).check()
@@ -142,7 +145,8 @@ class _ClonedGraph:
     def _fixed_bytes(self) -> int:
         """Bytes that calls access of what the plan leaves in slow memory: each such storage once for each call."""
         fixed = [one for one in self._units.storages() if one.nbytes and not _is_planned(one)]
-        return sum(one.nbytes * len(one.touched) for one in fixed)
+        calls = {unit for unit, members in enumerate(self._units.members) if not _is_view(call_of(members))}
+        return sum(one.nbytes * len(one.touched & calls) for one in fixed)
 
     def _spec_of(self, tensor: int) -> Any:
         """The spec whose bytes the storage is: that of the node that made it."""

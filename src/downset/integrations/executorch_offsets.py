@@ -5,17 +5,15 @@ Reads and writes only the fields of ExecuTorch's TensorSpec that `Spec` lists, a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from downset.arenas.constrained.banks import Bank, plan_banks
 from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError, UsageError
 from downset.memory.records import Record, align_up
 
-__all__ = ["MemoryMap", "PlacementSettings", "Spec", "arena_of", "plan_specs"]
+__all__ = ["PlacementSettings", "Spec", "arena_of", "plan_specs"]
 
 
 class Spec(Protocol):
@@ -36,29 +34,12 @@ class Spec(Protocol):
     def realign(self, new_alignment: int) -> int: ...
 
 
-class MemoryMap(Protocol):
-    """ExecuTorch 1.5's TargetMemoryMap: `banks`, the fastest first, with `name`, `size`, `mem_id` and `alignment`."""
-
-    banks: Sequence[Any]
-
-
 @dataclass(frozen=True, slots=True)
 class PlacementSettings:
-    """How specs are placed. `costs`: the cost of a byte in each bank of `banks`, ascending."""
+    """The method by which specs are placed, and its limit of time for each memory."""
 
     method: str = "best"
     time_limit_s: float = 2.0
-    banks: MemoryMap | None = None
-    costs: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.costs is not None:
-            if self.banks is None or len(self.costs) != len(self.banks.banks):
-                raise UsageError("costs takes one number for each bank of the memory map")
-            if list(self.costs) != sorted(self.costs):
-                raise UsageError(
-                    f"list the banks from the fastest to the slowest, with rising costs; given {self.costs}"
-                )
 
 
 Placed = list[tuple[Spec, int, int]]
@@ -74,8 +55,6 @@ def plan_specs(
     groups = _shared_bytes(list(specs))
     # The bytes that the pass reserved for the bodies of conditions and loops lie below everything else.
     reserved = list(getattr(graph_module, "input_mem_buffer_sizes", None) or ())
-    if settings.banks is not None:
-        return _in_banks(alignment, groups, reserved, extra_padding, settings)
     memories: dict[int, list[_Group]] = {}
     for group in groups:
         memories.setdefault(group.mem_id or 1, []).append(group)
@@ -159,52 +138,6 @@ def _in_arenas(
         placed += _at(groups, [memory] * len(groups), [floor + offset for offset in offsets])
         nbytes[memory] = floor + arena_bytes + extra_padding
     return placed, nbytes
-
-
-def _in_banks(
-    alignment: int, groups: Sequence[_Group], reserved: Sequence[int], extra_padding: int, settings: PlacementSettings
-) -> tuple[Placed, list[int]]:
-    """Place groups that name a memory there, and all others in the banks where they cost least, within the banks'
-    sizes."""
-    assert settings.banks is not None
-    banks = list(settings.banks.banks)
-    stated = {bank.mem_id for bank in banks}
-    # All banks have one alignment, so that a record fits every bank, and plans of banks compare.
-    unit = math.lcm(alignment, *(bank.alignment or 1 for bank in banks))
-    unmanaged: dict[int, list[_Group]] = {}
-    managed: list[_Group] = []
-    for group in groups:
-        if group.mem_id is None or group.mem_id in stated:
-            managed.append(group)
-        else:
-            unmanaged.setdefault(group.mem_id, []).append(group)
-    placed, nbytes = _in_arenas(alignment, unmanaged, reserved, extra_padding, settings)
-    nbytes += [0] * (max(stated) + 1 - len(nbytes))
-    floors = [align_up(nbytes[bank.mem_id], unit) for bank in banks]
-    costs = settings.costs or range(1, len(banks) + 1)
-    rooms = [
-        Bank(bank.name, max(0, bank.size - floor - extra_padding), cost)
-        for bank, floor, cost in zip(banks, floors, costs, strict=True)
-    ]
-    place = {bank.mem_id: position for position, bank in enumerate(banks)}
-    records = [group.record(i, unit) for i, group in enumerate(managed)]
-    real = [index for index, record in enumerate(records) if record.nbytes]
-    only = {
-        position: place[mem_id] for position, index in enumerate(real) if (mem_id := managed[index].mem_id) is not None
-    }
-    plan = plan_banks([records[i] for i in real], rooms, time_limit_s=settings.time_limit_s, only=only)
-    bank_of = [place[group.mem_id] if group.mem_id is not None else 0 for group in managed]
-    offsets = [0] * len(managed)
-    for index, bank, offset in zip(real, plan.bank_of, plan.offsets, strict=True):
-        bank_of[index], offsets[index] = bank, offset
-    for position, bank in enumerate(banks):
-        ends = [offsets[i] + records[i].nbytes for i in real if bank_of[i] == position]
-        if ends:
-            nbytes[bank.mem_id] = floors[position] + max(ends) + extra_padding
-    memories = [banks[position].mem_id for position in bank_of]
-    return placed + _at(
-        managed, memories, [floors[position] + o for position, o in zip(bank_of, offsets, strict=True)]
-    ), nbytes
 
 
 def _at(groups: Sequence[_Group], memories: Sequence[int], offsets: Sequence[int]) -> Placed:

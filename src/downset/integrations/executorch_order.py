@@ -22,7 +22,7 @@ from downset.memory.records import Record, align_up
 from downset.results.plans import Order
 from downset.text import abridged, format_bytes
 
-__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "is_alloc", "link", "reordered"]
+__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "call_of", "is_alloc", "link", "reordered"]
 
 _SHARES = "_share_alloc_with_arg_idx"
 """The mark of a call that writes into the bytes of one of its arguments."""
@@ -180,12 +180,20 @@ class Units:
         return [storage for storage in self._storages.all() if unit in storage.touched]
 
     def root_node(self, storage: SpecStorage) -> Any:
-        """The node that makes the bytes of a storage: an input, or the call that writes there."""
-        nodes = self.head if storage.is_input else self.members[storage.made_by or 0]
-        return next(node for node in nodes if not is_alloc(node) and storage in self._storages.of(node))
+        """The node whose value the bytes of a storage are: an input, the call that writes there, or the node that takes
+        it from a call with several results."""
+        nodes = self.head if storage.is_input else self._unit_of
+        return next(
+            node
+            for node in nodes
+            if not is_alloc(node)
+            and self._storages.of(node) == [storage]
+            and not isinstance(node.meta.get("spec"), list | tuple)
+        )
 
     def root_spec(self, storage: SpecStorage) -> Any:
-        return self.root_node(storage).meta["spec"]
+        """The spec of the first node that has the storage, which is not a view."""
+        return self._storages.first_spec(storage)
 
     def problem(self) -> OrderProblem:
         before: list[set[int]] = [set() for _ in self.members]
@@ -193,7 +201,7 @@ class Units:
             before[unit] |= {self._unit_of[source] for source in node.all_input_nodes if source in self._unit_of}
         last: dict[object, int] = {}
         for unit, members in enumerate(self.members):
-            row = _row(members[-1])
+            row = _row(call_of(members))
             if row is not None:
                 before[unit] |= {last[row]} if row in last else set()
                 last[row] = unit
@@ -263,6 +271,14 @@ class SpecStorages:
     def all(self) -> Iterable[SpecStorage]:
         return self._storage_of.values()
 
+    def first_spec(self, storage: SpecStorage) -> Any:
+        """The first spec of the storage that is not a view, in a graph whose nodes have specs."""
+        for node, keys in self._keys.items():
+            for key, spec in zip(keys, _leaves(_meta_spec(node)), strict=False):
+                if self._storage_of[self._root(key)] is storage and getattr(spec, "_base", None) is None:
+                    return spec
+        raise UnsupportedError("a storage has no spec")
+
     def _root(self, key: object) -> object:
         while key in self._joined:
             key = self._joined[key]
@@ -271,19 +287,33 @@ class SpecStorages:
 
 def _units(nodes: Sequence[Any]) -> list[list[Any]]:
     """The units of these nodes. An allocation belongs to the first node that reads it, which is the call that writes
-    there."""
+    there; a node that takes one of several results belongs to the call that has them."""
     position = {node: index for index, node in enumerate(nodes)}
     waiting: dict[Any, list[Any]] = {}
+    unit_of: dict[Any, list[Any]] = {}
     units = []
     for node in nodes:
         if node.op in ("placeholder", "get_attr", "output"):
+            continue
+        if _takes_result(node) and node.args[0] in unit_of:
+            unit_of[node.args[0]].append(node)
             continue
         first = min(node.users, key=position.__getitem__, default=None)
         if is_alloc(node) and first is not None and first.op != "output":
             waiting.setdefault(first, []).append(node)
         else:
             units.append([*waiting.pop(node, ()), node])
+            unit_of[node] = units[-1]
     return units
+
+
+def call_of(members: Sequence[Any]) -> Any:
+    """The node of a unit that computes; the others are its allocations, and those that take its results."""
+    return next((node for node in members if not is_alloc(node)), members[-1])
+
+
+def _takes_result(node: Any) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
 
 
 def is_alloc(node: Any) -> bool:
@@ -332,7 +362,7 @@ def _views(node: Any) -> Iterator[tuple[object, object]]:
     name = getattr(_schema(node), "name", "")
     if name == "aten::view_copy" and not any(user.op == "output" for user in node.users):
         yield (node, 0), (node.args[0], 0)
-    elif getattr(node.target, "__name__", "") == "getitem" and node.op == "call_function":
+    elif _takes_result(node):
         yield (node, 0), (node.args[0], node.args[1])
 
 

@@ -113,14 +113,14 @@ def plan_memories_problem(
     begin, clock = time.perf_counter(), limits.start()
     part = clock.part(seconds=_SEARCH_SHARE * clock.left_s())
     order = None if incumbent is None else incumbent.order
+    searches = planner.method.takes("incumbent")
+    """Whether it searches orders: then its bound holds for every order, and no incumbent costs less."""
     result: MemoriesFound = planner(problem, clock=part, incumbent=order)
     bound = result.bound
-    if bound < result.cost and planner.name not in ("searched", "joint"):
+    if bound < result.cost and not searches:
         share = clock.part(seconds=0.5 * clock.left_s(), states=_BOUND_NODES)
         bound = max(bound, order_free_bound(problem, result.cost, clock=share))
-    placed = _best_placed(
-        problem, result, alignment, clock, incumbent if planner.name in ("searched", "joint") else None
-    )
+    placed = _best_placed(problem, result, alignment, clock, incumbent if searches else None)
     places, slow_bytes = slow_offsets(problem, placed.order, placed.implied, alignment=alignment, clock=clock)
     value, least = placed.cost / form.scale, min(bound, placed.cost) / form.scale
     evidence = Evidence(

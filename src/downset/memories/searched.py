@@ -11,7 +11,7 @@ Deviations: a larger limit of states never gives a plan that costs more: rounds 
 from __future__ import annotations
 
 from downset import native
-from downset.budget import Clock
+from downset.budget import Budget, Clock
 from downset.memories.bound import order_free_bound
 from downset.memories.file_order import file_order, of_order
 from downset.memories.found import MemoriesFound
@@ -26,6 +26,8 @@ _FIRST_TRIES, _GROWTH, _MOST_TRIES = 8192, 4, 1 << 22
 _FEW, _WIDTH = 6, 64
 """Orders that a round passes on to the exact residency, and the states that it may keep at each access there."""
 _PEAK_STATES, _BOUND_STATES = 50_000, 1_500
+_FILE_SHARE = 0.25
+"""The share of the limits for the first residency of the file's order."""
 Order = tuple[int, ...]
 
 
@@ -57,7 +59,8 @@ class _OrderSearch:
 
     def __init__(self, problem: MemoriesProblem, clock: Clock) -> None:
         self.problem, self.clock = problem, clock
-        self.file = file_order(problem, clock=clock)
+        self.groups = [[operator] for operator in range(len(problem.predecessors))]
+        self.file = file_order(problem, clock=clock.share(_FILE_SHARE))
         self.best = self.file
         self.tried: dict[Order, int] = {self.file.order: self.file.cost}
 
@@ -85,7 +88,7 @@ class _OrderSearch:
         seconds, most = self.clock.native(tries)
         seed = self.clock.budget.seed * 1000 + turn
         best, tried = native.compiled.memories_orders(
-            self.problem.compiled, list(start), seed, _FEW, seconds, tries, most
+            self.problem.compiled, self.groups, list(start), seed, _FEW, seconds, tries, most
         )
         self.clock.count(tried)
         for _, order in best:
@@ -93,8 +96,16 @@ class _OrderSearch:
                 return
             self.offer(tuple(order))
 
+    def _finish_file(self, bound: int) -> None:
+        """Give the file's order the residency that it has with the whole limits, if its share was too small."""
+        if self.file.order_bound < self.file.cost and self.cost > bound and self.clock.left_s():
+            limits = Budget(self.clock.left_s(), self.clock.budget.states, self.clock.budget.seed)
+            whole = file_order(self.problem, clock=limits.start())
+            self.best = min(self.best, whole, key=lambda one: one.cost)
+
     def found(self, bound: int) -> MemoriesFound:
         """The best order, with a residency that is exact if the limits allow."""
+        self._finish_file(bound)
         best = of_order(self.problem, self.order, self.clock.timed()) if self.cost > bound else self.best
         chosen = best if best.cost <= self.cost else self.best
         ranked = sorted(self.tried, key=lambda order: (self.tried[order], order))[:_FEW]

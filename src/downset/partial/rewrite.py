@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Protocol
 
 from downset.errors import UsageError
@@ -12,9 +13,9 @@ from downset.graph.cost import row_form
 from downset.graph.edit import Edit
 from downset.graph.halos import channels_last, spatial_axis
 from downset.graph.parts import along
-from downset.graph.row_form import RowForm
+from downset.graph.row_form import Interval, RowForm
 from downset.partial.pieces import Piece, StripStep
-from downset.partial.segments import computed_whole, computing, find_segment
+from downset.partial.segments import Segment, computed_whole, computing, find_segment
 from downset.partial.strip_program import strip_program
 from downset.rewrites.strips import StripOps
 
@@ -43,19 +44,23 @@ class InStrips:
     even: bool = False
 
 
-def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | None = None) -> Graph:
+def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | None = None, joined: bool = True) -> Graph:
     """The network with these segments computed in strips, with its operators in the sequence in which they must run.
 
     Each row is computed from the same values as before. Layouts and kinds do not change. New are `Slice` operators
     (starts, ends and axes as constants) and `Concat` operators of at most `MOST_JOINED` inputs, both along rows, and a
-    suffix of names. Raises UsageError where segments overlap or hold an operator that is computed whole, and
-    UnsupportedError as `strip_program` does.
+    suffix of names. `joined`: every result is one tensor; else a result that only the next segment reads stays in the
+    pieces that strips made, and the next one reads these. Raises UsageError where segments overlap or hold an operator
+    that is computed whole, and UnsupportedError as `strip_program` does.
     """
     form = form or row_form(graph, halos_required=False)
     whole = computed_whole(graph, form)
     edit = Edit(graph)
     done = 0
-    for part in sorted(segments, key=lambda item: item.first):
+    handed: dict[int, list[tuple[Interval, int]]] = {}
+    """By result that stays in pieces: the rows of each, and its tensor."""
+    ordered = sorted(segments, key=lambda item: item.first)
+    for part, following in zip_longest(ordered, ordered[1:]):
         if not done <= part.first < part.stop <= len(graph.ops):
             raise UsageError(f"operators {part.first} to {part.stop} overlap another segment, or do not exist")
         named = next((index for index in range(part.first, part.stop) if index in whole), None)
@@ -63,15 +68,36 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
             raise UsageError(f"operator {graph.ops[named].name!r} is computed whole: {whole[named]}")
         done = part.stop
         segment = find_segment(graph, part.first, part.stop)
+        opened = () if joined or following is None else _read_by_next(graph, segment, following)
+        given = {tensor: tuple(rows for rows, _ in handed[tensor]) for tensor in segment.inputs if tensor in handed}
+        segment = replace(segment, given=tuple(given.items()), open_results=opened)
         program = strip_program(graph, form, segment, part.strips, recomputed=part.recomputed, even=part.even)
-        place = dict(enumerate(segment.inputs))
-        place |= dict(zip(program.results, segment.results, strict=True))
+        inputs = [place for tensor in segment.inputs for _, place in handed.get(tensor, [(_ALL, tensor)])]
+        place = dict(enumerate(inputs))
+        results = dict(zip(segment.results, program.results, strict=True))
+        place |= {pieces[0]: tensor for tensor, pieces in results.items() if tensor not in opened}
         ops, settings = step_operators(edit, form, program, place, word="strip")
+        for tensor in opened:
+            handed[tensor] = [(program.pieces[piece].rows, place[piece]) for piece in results[tensor]]
         *others, last = computing(graph, segment)
         for index in others:
             edit.replace(index, [])
         edit.replace(last, ops, settings_of=settings)
     return edit.finish(as_placed=True)
+
+
+_ALL: Interval = (0, 0)
+"""Stands for the rows of a whole tensor."""
+
+
+def _read_by_next(graph: Graph, segment: Segment, following: InStrips) -> tuple[int, ...]:
+    """The results of a segment that only the operators of the following one read."""
+    readers = graph.consumers()
+    return tuple(
+        tensor
+        for tensor in segment.results
+        if tensor not in graph.outputs and all(following.first <= reader < following.stop for reader in readers[tensor])
+    )
 
 
 def step_operators(

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import broadcast_axis
 from downset.graph.kinds import kind_of
-from downset.graph.row_form import RowForm
+from downset.graph.row_form import Interval, RowForm
 
 __all__ = [
     "EVERY_PAIR",
@@ -27,12 +27,15 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Operators [first, stop) in the graph's order. `inputs`: activations that they read and do not make. `results`:
-    activations that they make and that are read later or are outputs of the graph. Both are ascending."""
+    activations that they make and that are read later or are outputs of the graph. Both are ascending. `given`: by
+    input that comes in pieces, the rows of these. `open_results`: results that stay in the pieces that strips make."""
 
     first: int
     stop: int
     inputs: tuple[int, ...]
     results: tuple[int, ...]
+    given: tuple[tuple[int, tuple[Interval, ...]], ...] = ()
+    open_results: tuple[int, ...] = ()
 
     @property
     def operators(self) -> range:

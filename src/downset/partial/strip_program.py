@@ -42,13 +42,14 @@ _NONE: Interval = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class StripProgram:
-    """The steps that compute a segment in strips. The first pieces are the whole inputs of the segment; `results[i]` is
-    the piece that holds all rows of `segment.results[i]`."""
+    """The steps that compute a segment in strips. The first pieces are the inputs of the segment, whole or in the
+    pieces that are given; `results[i]` are the pieces that hold the rows of `segment.results[i]`: one, or all that
+    strips made of a result that is not joined."""
 
     segment: Segment
     pieces: tuple[Piece, ...]
     steps: tuple[StripStep, ...]
-    results: tuple[int, ...]
+    results: tuple[tuple[int, ...], ...]
 
 
 def strip_program(
@@ -186,8 +187,9 @@ class _ProgramBuilder:
     def program(self) -> StripProgram:
         writer, form = self.writer, self.writer.form
         pieces_of = writer.pieces_of
+        given = dict(self.segment.given)
         for tensor in self.segment.inputs:
-            pieces_of[tensor] = [writer.piece(tensor, (0, form.rows[tensor]))]
+            pieces_of[tensor] = [writer.piece(tensor, rows) for rows in given.get(tensor, [(0, form.rows[tensor])])]
         whole = {tensor: list(pieces) for tensor, pieces in pieces_of.items()}
         joins = {tensor: _Join(writer, tensor) for tensor in self.segment.results}
         later = first_read_later(form, self.new)
@@ -202,12 +204,17 @@ class _ProgramBuilder:
                     if last[tensor] == index:
                         self._keep(tensor, later[strip].get(tensor), whole.get(tensor))
                 for tensor, piece in writer.compute(index, new[index], reads):
-                    if tensor in joins:
+                    if tensor in self.segment.open_results:
+                        joins[tensor].parts.append(piece)
+                    elif tensor in joins:
                         joins[tensor].add(piece, is_last=writer.pieces[piece].rows[1] == form.rows[tensor])
                     if tensor not in last:
                         self._keep(tensor, later[strip].get(tensor), None)
-        results = tuple(joins[tensor].finish() for tensor in self.segment.results)
-        return StripProgram(self.segment, tuple(writer.pieces), writer.needed(results), results)
+        results = tuple(
+            tuple(joins[tensor].parts) if tensor in self.segment.open_results else (joins[tensor].finish(),)
+            for tensor in self.segment.results
+        )
+        return StripProgram(self.segment, tuple(writer.pieces), writer.needed(sum(results, ())), results)
 
     def _keep(self, tensor: int, first: int | None, whole: list[int] | None) -> None:
         """After the last read in a strip: keep only the rows from `first` on (None: no rows), cut out if the piece has
@@ -236,6 +243,8 @@ class _Join:
     writer: PieceWriter
     tensor: int
     levels: list[list[int]] = field(default_factory=lambda: [[]])
+    parts: list[int] = field(default_factory=list)
+    """Those of a result that stays in pieces."""
 
     def add(self, piece: int, *, is_last: bool) -> None:
         self.levels[0].append(piece)

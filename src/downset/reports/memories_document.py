@@ -94,7 +94,7 @@ def _verdict(fit: MemoriesFit) -> Verdict:
 
 
 def _file_order(fit: MemoriesFit) -> OtherPlan | None:
-    return next((one for one in fit.others if one.method == "file_order" and not one.simulated), None)
+    return next((one for one in fit.others if one.method == "file_order"), None)
 
 
 def _figures(fit: MemoriesFit) -> tuple[Value, ...]:
@@ -135,21 +135,18 @@ def _memories_table(fit: MemoriesFit) -> Table:
 
 
 def _others_table(fit: MemoriesFit) -> Table:
-    ours = OtherPlan("written", fit.plan.moved_bytes, fit.plan.direct_bytes, simulated=False)
+    ours = OtherPlan("written", fit.plan.moved_bytes, fit.plan.direct_bytes)
     columns = (
         Column("plan", _plan_name, left=True),
         Column("", "method", key="method", on=JSON_ONLY),
         Column("moved", "moved_bytes", format_bytes, key="moved_bytes"),
         Column("accessed directly", "direct_bytes", format_bytes, key="direct_bytes"),
-        Column("", "simulated", key="simulated", on=JSON_ONLY),
     )
     caption = "bytes to and from slow memory, by plan"
     return Table(columns, [ours, *fit.others], caption, key="memories.plans", marked=frozenset({0}))
 
 
 def _plan_name(one: OtherPlan) -> str:
-    if one.simulated:
-        return "file order, as a cache of 1 KB blocks (simulated; no file executes that)"
     return "this file" if one.method == "written" else _METHODS.get(one.method, one.method)
 
 

@@ -41,13 +41,11 @@ class MovedCopy(NamedTuple):
 
 
 class OtherPlan(NamedTuple):
-    """Bytes of another way to use the same memories. `simulated`: blocks under clairvoyant replacement, which no file
-    executes; else the plan of that method, before offsets are written."""
+    """Bytes of the plan of another method for the same memories, with offsets."""
 
     method: str
     moved_bytes: int
     direct_bytes: int
-    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,14 @@ def price_of(pricing: Pricing, program: StripProgram) -> Price:
     """The price of these steps. O(steps)."""
     graph, segment = pricing.graph, program.segment
     nbytes = [pricing.piece_bytes(piece.tensor, piece.rows) for piece in program.pieces]
-    for piece, tensor in zip(program.results, segment.results, strict=True):
+    for (piece,), tensor in zip(program.results, segment.results, strict=True):
         if not pricing.counts(tensor):
             nbytes[piece] = 0
     operators = [operator for step in program.steps for operator in _operators(pricing, program, step, nbytes)]
     given, beside = pricing.inputs(segment)
     nbytes[: len(given)] = given
     kept = {
-        *program.results,
+        *(piece for (piece,) in program.results),
         *(position for position, tensor in enumerate(segment.inputs) if pricing.stays(tensor, segment)),
     }
     apart = {position for position, tensor in enumerate(segment.inputs) if pricing.never_overwritten(tensor, segment)}
@@ -98,7 +98,7 @@ def _operators(pricing: Pricing, program: StripProgram, step: StripStep, nbytes:
         nbytes.append(padded)
         yield PricedOperator(reads[:1], (len(nbytes) - 1,), moves=True)
         reads = (len(nbytes) - 1, *reads[1:])
-    if pricing.model.outputs_apart and op.outputs[0] in pricing.graph.outputs and step.writes[0] in program.results:
+    if pricing.model.outputs_apart and op.outputs[0] in pricing.graph.outputs and (step.writes[0],) in program.results:
         in_place = ()
     yield PricedOperator(reads, step.writes, in_place, lag, scratch=scratch)
 

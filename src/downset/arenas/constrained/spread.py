@@ -1,4 +1,4 @@
-"""The one step that banks and memory blocks share: records in turn, each at its lowest offset in one of several
+"""The one step that two memories and memory blocks share: records in turn, each at its lowest offset in one of several
 arenas."""
 
 from __future__ import annotations

@@ -30,7 +30,15 @@ from downset.process.file_ranges import FileRange, FileState, file_state
 from downset.results.two_memories import MEMORIES_KEY, TwoMemories, read_two_memories
 from downset.text import printable
 
-__all__ = ["DTYPES", "body_operators", "builtin_operators", "load_tflite", "resource_variables", "two_memories"]
+__all__ = [
+    "DTYPES",
+    "body_operators",
+    "builtin_operators",
+    "load_tflite",
+    "moves_between_memories",
+    "resource_variables",
+    "two_memories",
+]
 
 DTYPES = {
     0: "float32",
@@ -148,6 +156,12 @@ def two_memories(path: str | os.PathLike[str]) -> TwoMemories | None:
     """The record of the two memories of a file with moves; None for any other file. Raises LoadError for a damaged
     one."""
     return _read(Path(path), _TfliteGraphReader.two_memories)
+
+
+def moves_between_memories(path: str | os.PathLike[str]) -> int:
+    """The number of operators that move a tensor from one memory to the other, of a file fitted to two memories; 0 for
+    any other file."""
+    return sum("move" in op.attrs for op in load_tflite(path).ops)
 
 
 def _schema() -> Any:

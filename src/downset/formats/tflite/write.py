@@ -14,6 +14,7 @@ import numpy as np
 from downset.errors import UnsupportedError, UsageError
 from downset.formats.certificates import KERNELS_KEY, METADATA_KEY, packed_certificate
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
+from downset.formats.tflite.read import moves_between_memories
 from downset.formats.tflite.stored_states import STATES_KEY, packed_states, states_of
 from downset.formats.tflite.write_moves import write_moves
 from downset.formats.tflite.write_states import write_states
@@ -78,16 +79,17 @@ def export_in_memories(
 
 def _own_file(graph: Graph) -> Flatbuffer:
     """The tables of the graph's file, without the metadata of an earlier plan. Raises UnsupportedError for a graph of
-    another format, and for a file with moves between two memories, which fit no other plan."""
+    another format, and for a file with moves between two memories, which fit no other plan; without moves it is as any
+    other."""
     if graph.source.format != "tflite":
         raise UnsupportedError(f"{graph.name} was not read from a .tflite file: it cannot be written as one")
     file = read_flatbuffer(graph.source.path)
-    if file.metadata(MEMORIES_KEY) is not None:
+    if file.metadata(MEMORIES_KEY) is not None and moves_between_memories(graph.source.path):
         raise UnsupportedError(
             f"{graph.source.path} has moves between two memories, which follow its own order and offsets: write the "
             "original that it was made from"
         )
-    for name in (_METADATA, KERNELS_KEY, STATES_KEY):
+    for name in (_METADATA, KERNELS_KEY, STATES_KEY, MEMORIES_KEY):
         _drop_metadata(file.model, name)
     return file
 

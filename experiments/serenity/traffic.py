@@ -18,13 +18,12 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from downset.errors import LimitReached, UsageError
+from downset.errors import UsageError
 from downset.graph.core import ABSENT, Graph
 
 __all__ = ["Traffic", "off_chip_traffic"]
 
 _NEVER = 1 << 62
-_MOST_ACCESSES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +52,13 @@ def off_chip_traffic(
 
     With `boundary` graph inputs start off chip and graph outputs must end there. Without it, as in the paper, inputs
     are produced on chip and outputs are consumed there, so a network whose peak fits has no traffic. `block_bytes`:
-    size of a cache block (None: whole tensors). Raises UsageError for a memory smaller than one block, LimitReached
-    where there are more accesses than can be simulated.
+    size of a cache block (None: whole tensors). Raises UsageError for a memory smaller than one block.
     """
     if on_chip_bytes <= 0 or (block_bytes is not None and not 0 < block_bytes <= on_chip_bytes):
         raise UsageError(f"on-chip memory of {on_chip_bytes} bytes does not hold a cache block of {block_bytes} bytes")
-    _check_size(graph, steps, block_bytes)
     blocks = _blocks(graph, block_bytes)
     accesses = _accesses(graph, steps, blocks, boundary)
     return _belady(accesses, blocks.nbytes, on_chip_bytes, _kept(graph, blocks, boundary))
-
-
-def _check_size(graph: Graph, steps: Sequence[int], block_bytes: int | None) -> None:
-    """Raise LimitReached for too many accesses before any memory is taken: each takes about 200 bytes and a few
-    microseconds."""
-    if block_bytes is None:
-        return
-    counts = [-(-tensor.nbytes // block_bytes) if tensor.role == "activation" else 0 for tensor in graph.tensors]
-    accesses = sum(counts[t] for op in steps for t in (*graph.ops[op].inputs, *graph.ops[op].outputs) if t != ABSENT)
-    if accesses > _MOST_ACCESSES:
-        raise LimitReached(
-            f"{graph.name}: its traffic is {accesses:,} accesses to cache blocks of {block_bytes} bytes, and at most "
-            f"{_MOST_ACCESSES:,} are simulated; use whole tensors (block_bytes=None)"
-        )
 
 
 @dataclass(frozen=True, slots=True)

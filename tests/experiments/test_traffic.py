@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downset.memory.traffic import off_chip_traffic
+from experiments.serenity.traffic import off_chip_traffic
 from tests.effort import cases
 from tests.plain_graphs import random_graph
 from tests.strategies import graphs, orders_of

@@ -1,0 +1,84 @@
+"""Bytes to and from slow memory of the .tflite files of ../shared/models, by plan, with whole tensors.
+
+    python -m experiments.memories.files [--quick] [--only NAME,...]
+
+Fast memory has half of the bytes of the file's order under memory model `tflm`, or what the operator of greatest need
+takes where that is more. A direct access costs what the reference kernel reads and writes. `file`: the file's order
+with exact residency; `least peak`: an order of least peak; `belady`: Belady's rule in the file's order; `ours`: order
+and residency planned together. All with offsets. Only the work is limited, so that a run repeats. No other tool is run
+here: Vela plans int8 for its own processor and counts blocks that are read again, and TiGrIS's figure is that of
+`experiments.memories.strips`.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from functools import partial
+
+from downset import Graph, InfeasibleError, MemoriesPlan, load, plan_memories
+from downset.memory.liveness import order_problem, peak_bytes
+from experiments.frame import Experiment, fields, names_of, run
+from experiments.rows import Row
+from experiments.serenity.swiftnet import MODEL
+
+FOLDER = MODEL.parent
+FILES = (
+    "nasnet_mobile_keras_rand_int8",
+    "swiftnet_hpd_vwwc224_uint8",
+    "face_detection_front_pinto_f32",
+    "mobilenet_v2_1.0_224_rand_int8",
+    "mobilenet_v2_1.0_224_quant",
+    "mobilenet_v2_0.35_160_rand_int8",
+    "mobilenet_v1_0.25_128_quant",
+    "pretrainedResnet_quant",
+    "vww_96_int8",
+    "deeplabv3_257_mv_gpu",
+)
+WORK, QUICK_WORK = 300_000, 20_000
+OTHERS = {"file": "file_order", "least_peak": "least_peak", "belady": "belady"}
+
+
+def row_of(name: str, graph: Graph, work: int) -> Row:
+    peak = peak_bytes(order_problem(graph, "tflm"), range(len(graph.ops)))
+    plan = partial(plan_memories, graph, slow=1 << 30, memory="tflm", time_limit_s=3600.0, work_limit=work)
+    fast = peak // 2 // 16 * 16
+    try:
+        others = {"file": plan(fast=fast, method="file_order")}
+    except InfeasibleError as error:
+        fast = int(error.figures["least_bytes"])
+        others = {"file": plan(fast=fast, method="file_order")}
+    others |= {column: plan(fast=fast, method=method) for column, method in OTHERS.items() if column not in others}
+    ours: MemoriesPlan = plan(fast=fast, method="joint")
+    row: Row = {"file": name, "operators": len(graph.ops), "peak": peak, "fast": fast}
+    row |= {f"{column}_bytes": int(one.evidence.value) for column, one in others.items()}
+    row |= {"moved": ours.moved_bytes, "direct": ours.direct_bytes, "ours": int(ours.evidence.value)}
+    return row | {"bound": int(ours.evidence.bound), "proven": ours.evidence.proven}
+
+
+def rows(options: Namespace) -> Iterator[Row]:
+    for name in options.only or FILES:
+        path = FOLDER / f"{name}.tflite"
+        if path.exists():
+            yield row_of(name, load(path), QUICK_WORK if options.quick else WORK)
+
+
+EXPERIMENT = Experiment(
+    "memories_files",
+    rows,
+    (
+        *fields("file", "operators"),
+        *fields("peak", "fast", spec=","),
+        ("file order", "{file_bytes:,}"),
+        ("least peak", "{least_peak_bytes:,}"),
+        ("belady", "{belady_bytes:,}"),
+        *fields("moved", "direct", "ours", "bound", spec=","),
+        *fields("proven"),
+    ),
+    key=("file",),
+    quick="a fifteenth of the work, nothing written",
+    options={"--only": {"type": names_of(FILES), "help": "only these files"}},
+)
+
+if __name__ == "__main__":
+    run(EXPERIMENT)
