@@ -23,6 +23,7 @@ a candidate when a device is added to the cluster, so an added device never make
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.budget import Clock
@@ -32,7 +33,7 @@ from downset.messages import Message
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.direct.search import direct
-from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
+from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, StageDrafts, on_cuts, on_devices
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
 from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents
@@ -54,6 +55,8 @@ _SHARE = 0.1
 _GUIDED = 0.25
 """The share of the remaining time for each guide to the cost of messages."""
 _CLOSE = 1e-9
+_LAST_S = 1.0
+"""The least seconds for the orders of a plan of the search."""
 
 
 def exact(
@@ -71,6 +74,8 @@ def exact(
     Baselines plan on the problem's `baseline_cuts`. Raises InfeasibleError if it is proven that no plan is within the
     limits, and LimitReached if none was found; both state the least latency known."""
     request = ExactRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
+    if problem.known is not None:
+        return _further(request, problem.known, clock)
     if request.accounting.topology == "direct":
         return _direct(request, clock)
     plan = _by_resources if request.accounting.comm == "resources" else _by_equations
@@ -83,7 +88,7 @@ def _by_resources(request: ExactRequest, clock: Clock) -> FoundPipeline:
     searched = search_by_loads(request, clock)
     bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     if searched.stages:  # transfers form a tree, so orders are found at once even after the end
-        best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, 1.0)))
+        best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, _LAST_S)))
     for guide in message_guides(request.cluster):  # their plans are priced on the cluster itself
         result = search_by_loads(replace(request, cluster=guide), clock.within(clock.left() * _GUIDED))
         if result.stages:
@@ -189,6 +194,33 @@ def _none_found(request: ExactRequest, clock: Clock, *, finished: bool) -> Found
         everything = total_bound_s(request.problem, request.cluster, comm=request.accounting.comm)
         return FoundPipeline(plan, everything, note="planned for latency alone: no faster plan within it was found")
     raise too_slow(request.problem, request.cluster, request.accounting, least)
+
+
+def _further(request: ExactRequest, known: Sequence[StageDrafts], clock: Clock) -> FoundPipeline:
+    """The best plan by resources on a further chain: by the search, and from the plans that are known there."""
+    terms = replace(request.accounting, topology="leader")
+    led = replace(request, accounting=terms)
+    best = Incumbents(led, clock)
+    for drafts in known:
+        best.offer(
+            tuple(replace(stage, leader=stage.splits[0].tiles[0].device, splits=_led(stage)) for stage in drafts)
+        )
+    searched = search_by_loads(led, clock)
+    if searched.stages:
+        best.offer(searched.stages, clock=clock.at_least(_LAST_S))
+    bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
+    plan = _concluded(led, best, searched, bound) if best.drafts else None
+    if request.accounting.topology == "direct" and not clock.late():
+        everything = total_bound_s(request.problem, request.cluster, comm="resources")
+        guides = [*known, *([plan.stages] if plan is not None else [])]
+        plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan)
+    if plan is None:
+        raise LimitReached(f"no pipeline found in {clock.budget} on this chain")
+    return plan
+
+
+def _led(stage: StageDraft) -> tuple[Split, ...]:
+    return tuple(replace(split, halo=False) for split in stage.splits)
 
 
 def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
