@@ -5,14 +5,13 @@ Source: ours. A search over stages of rows works on one chain of cuts, and which
 them, are a chain on which a search over rows begins with that plan; the chain of pieces, thinned, gives others.
 Names: room → how many cuts a chain has in addition to those that it must have.
 Complexity: `whole_layers`, and O(edges between downsets) for each chain.
-Deviations: the rooms are the same for every network and limit, so that a larger limit on the length of chains tries
-every chain that a smaller one does, and never gives a longer period.
+Deviations: the rooms are the same for every network and limit, so that a larger limit on the length of chains begins
+with the chains of a smaller one, and never gives a longer period.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from downset.budget import Clock
 from downset.clusters.model import Cluster
@@ -26,10 +25,11 @@ from downset.pipelines.pieces import PieceProblem, piece_problem
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.whole_layers import WholeLayers, whole_layers
 
-__all__ = ["further_chains"]
+__all__ = ["MOST_CHAINS", "further_chains"]
 
-_ROOMS = (32, 16, 8)
-"""Rooms of chains, the longest first."""
+_CHAINS = ((16, True), (24, False), (32, True))
+"""The room of each chain, rising, and whether it is one around the best whole layers or the chain of no piece."""
+MOST_CHAINS = len(_CHAINS)
 _ORDER_STATES = 5_000
 """The most states for the order inside a stage."""
 _SHARE = 1 / 3
@@ -37,29 +37,32 @@ _SHARE = 1 / 3
 
 
 def further_chains(
-    graph: Graph, cluster: Cluster, *, clock: Clock, rows: bool, most: int = max(_ROOMS)
+    graph: Graph, cluster: Cluster, *, clock: Clock, rows: bool, most: int = _CHAINS[-1][0]
 ) -> Iterator[PricedChain]:
-    """Chains with at most `most` cuts in addition to those that they must have, each with the plans to begin with. None
-    where the network has one chain of cuts only, or the clock ends the search. `rows`: for a search that is not exact
-    on its chain, which may find more on a shorter one; otherwise the longest chain around the plan is all."""
+    """At most `MOST_CHAINS` chains, shorter ones first, with at most `most` cuts in addition to those that they must
+    have, each with the plans to begin with. None where the network has one chain of cuts only, or the clock ends the
+    search. `rows`: for a search that is not exact on its chain, which may find more on a shorter one; otherwise the
+    longest chain around the plan is all."""
     try:
         problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
         whole_problem = split_problem(graph, problem.vertices, halos_required=False)
     except DownsetError:
         return
-    if all(not before & ~earlier for earlier, before in _ahead(problem)):
-        return  # every vertex waits for all before it
+    if not rows and all(not before & ~earlier for earlier, before in _ahead(problem)):
+        return  # every vertex waits for all before it: there is one chain, and a search that is exact there
     found = whole_layers(whole_problem, cluster, clock=clock.within(clock.left() * _SHARE))
+    refined: dict[bool, CutChain] = {}
     seen: set[tuple[int, ...]] = set()
-    around = [] if found is None else [found.stages]
-    rooms = [room for room in _ROOMS if room <= most]
-    for stages in [*around, None] if rows else around:
-        refined = refined_cuts(problem, stages, state_limit=_ORDER_STATES, clock=clock)
-        for room in rooms if rows else rooms[:1]:
-            chain = thinned(problem, refined, room)
-            if chain.cuts not in seen:
-                seen.add(chain.cuts)
-                yield _priced(graph, problem, chain, found if stages is not None else None)
+    for room, around in _CHAINS if rows else _CHAINS[-1:]:
+        if room > most or (around and found is None):
+            continue
+        if around not in refined:
+            stages = found.stages if around and found is not None else None
+            refined[around] = refined_cuts(problem, stages, state_limit=_ORDER_STATES, clock=clock)
+        chain = thinned(problem, refined[around], room)
+        if chain.cuts not in seen:
+            seen.add(chain.cuts)
+            yield _priced(graph, problem, chain, found if around else None)
 
 
 def _ahead(problem: PieceProblem) -> Iterator[tuple[int, int]]:

@@ -33,11 +33,11 @@ from downset.messages import Message
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.direct.search import direct
-from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, StageDrafts, on_cuts, on_devices
+from downset.pipelines.drafts import FoundPipeline, StageDraft, StageDrafts, on_cuts, on_devices
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
-from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents
-from downset.pipelines.judging import too_slow
+from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents, fewer_devices
+from downset.pipelines.judging import timed_plan, too_slow
 from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.set_search import ExactRequest, SetSearchResult, search_by_loads, search_by_rounds
@@ -198,34 +198,65 @@ def _none_found(request: ExactRequest, clock: Clock, *, finished: bool) -> Found
 
 def _further(request: ExactRequest, known: Sequence[StageDrafts], clock: Clock) -> FoundPipeline:
     """The best plan by resources on a further chain: by the search, and from the plans that are known there."""
-    terms = replace(request.accounting, topology="leader")
-    led = replace(request, accounting=terms)
+    led = replace(request, accounting=replace(request.accounting, topology="leader"))
     best = Incumbents(led, clock)
     for drafts in known:
-        best.offer(
-            tuple(replace(stage, leader=stage.splits[0].tiles[0].device, splits=_led(stage)) for stage in drafts)
-        )
+        best.offer(tuple(_led(stage) for stage in drafts))
     searched = search_by_loads(led, clock)
     if searched.stages:
         best.offer(searched.stages, clock=clock.at_least(_LAST_S))
     bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     plan = _concluded(led, best, searched, bound) if best.drafts else None
-    if request.accounting.topology == "direct" and not clock.late():
+    if request.accounting.topology == "direct":
         everything = total_bound_s(request.problem, request.cluster, comm="resources")
         guides = [*known, *([plan.stages] if plan is not None else [])]
-        plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan)
+        plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan, offered=known)
     if plan is None:
         raise LimitReached(f"no pipeline found in {clock.budget} on this chain")
     return plan
 
 
-def _led(stage: StageDraft) -> tuple[Split, ...]:
-    return tuple(replace(split, halo=False) for split in stage.splits)
+def _led(stage: StageDraft) -> StageDraft:
+    """A stage of one device that leads itself."""
+    splits = tuple(replace(split, halo=False) for split in stage.splits)
+    return StageDraft(splits[0].tiles[0].device, splits)
 
 
 def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
-    """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
-    are searched first, direct hand-over in the remaining time."""
+    """The best plan with direct hand-over, also on fewer devices, for a share of the time limit: the descent on all
+    devices may end at a longer period."""
+    best, reason = _direct_on(request, clock)
+    ends = (request.accounting.source, request.accounting.sink)
+    part = clock.within(clock.left() * _SHARE)
+    everything = total_bound_s(request.problem, request.cluster, comm="resources")
+    for devices in fewer_devices(request.cluster, ends) if best is not None and not best.proven else ():
+        some = request.on(devices)
+        if part.late():
+            break
+        if (
+            best is None
+            or best.timed is None
+            or total_bound_s(some.problem, some.cluster, comm="resources") >= best.timed.period_s
+        ):
+            continue
+        fewer, _ = _direct_on(some, part)
+        if fewer is None or fewer.timed is None or fewer.timed.period_s >= best.timed.period_s * (1 - _CLOSE):
+            continue
+        drafts = on_devices(fewer.stages, devices)
+        timed = timed_plan(
+            request.problem, request.cluster, drafts, request.accounting, below_s=best.timed.period_s, clock=part
+        )
+        if timed is not None and timed.period_s < best.timed.period_s * (1 - _CLOSE):
+            bound = min(best.bound_s, timed.period_s) if best.space == fewer.space else everything
+            best = replace(best, stages=drafts, timed=timed, bound_s=bound, note="")
+    if best is not None:
+        return best
+    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
+
+
+def _direct_on(request: ExactRequest, clock: Clock) -> tuple[FoundPipeline | None, Message]:
+    """The best plan with direct hand-over, or the best one with leaders if that is at least as good; None with the
+    reason if there is none. Plans with leaders are searched first, direct hand-over in the remaining time."""
     problem, cluster = request.problem, request.cluster
     led, reason = None, Message()
     try:
@@ -245,9 +276,7 @@ def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
         led_drafts=guides,
         incumbent=led,
     )
-    if best is not None:
-        return best
-    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
+    return best, reason
 
 
 _FASTEST = 1e24

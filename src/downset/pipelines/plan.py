@@ -14,7 +14,7 @@ from downset.graph.core import Graph
 from downset.messages import Message
 from downset.methods import ChainName, Method, choose
 from downset.pipelines.accounting import CommName, TopologyName, accounting_of
-from downset.pipelines.chains import further_chains
+from downset.pipelines.chains import MOST_CHAINS, further_chains
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import FoundPipeline, TimedPlan
@@ -156,8 +156,8 @@ def _on_further_chains(
     for problem in further_chains(graph, first.cluster, clock=first.clock, rows=rows):
         if first.clock.late():
             break
+        part = first.clock.within(first.clock.left() / max(1, MOST_CHAINS + 1 - tried))
         tried += 1
-        part = first.clock.within(first.clock.left() * _NEXT)
         found = replace(first, problem=problem, clock=part).at_once()
         if found is not None and found[1].timed.period_s < best[2].timed.period_s * (1 - 1e-9):
             best = (problem, *found)
@@ -171,8 +171,8 @@ def _evidence(answer: FoundPipeline, name: str, priced: TimedPlan, floor_s: floa
     return Evidence(name, period, period if proven else bound, proven, answer.states, seconds)
 
 
-_FIRST, _NEXT = 0.5, 0.5
-"""The shares of the time that is left: for plans with direct hand-over on the first chain, and on each further one."""
+_FIRST = 0.5
+"""The share of the time for plans with direct hand-over on the first chain."""
 _MOST_CHAIN_S = 5.0
 """The most seconds for the chain of cuts. They do not grow with the time limit, so that a longer limit searches the
 same plans for longer."""

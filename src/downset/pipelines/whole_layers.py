@@ -9,10 +9,10 @@ read it have no part in it. So the load of a stage depends on the downsets at it
 is a shortest path over states (native/pipelines/whole_layers.hpp).
 Complexity: O(downsets² · (tensors over a cut + types · multisets)) for each limit on the period that is tried; limits
 rise from a bound by a tenth, and those that are too short cost little.
-Deviations: exact over the vertices, which are the units if these have at most `downset_limit` downsets; else the pair of
-neighbours with the least work becomes one vertex until they have. With more than 256 multisets devices of like speed
-count as equally slow. Message latencies count once for each tensor; links that differ count as the slowest; what messages
-cost processors, source and sink is left out. So the plan is a start and an incumbent, which others price.
+Deviations: exact over the vertices. These are the units if the units have at most `downset_limit` downsets; otherwise
+the two neighbours with the least work become one vertex until the limit holds. With more than 256 multisets devices of
+like speed count as equally slow. A message's latency counts for each tensor; all links count as the slowest; the search
+leaves out source, sink and what messages take of processors. So its plan is a beginning, which others price.
 """
 
 from __future__ import annotations
@@ -131,10 +131,9 @@ def _in_order(groups: Sequence[int], predecessors: Sequence[int]) -> tuple[int, 
 
 def _within(groups: Sequence[int], predecessors: Sequence[int], limit: int) -> bool:
     try:
-        count_downsets(_between(groups, predecessors), limit=limit)
+        return count_downsets(_between(groups, predecessors), limit=limit) <= limit
     except LimitReached:
         return False
-    return True
 
 
 def _macs(problem: SplitProblem, op: int) -> int:

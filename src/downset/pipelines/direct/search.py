@@ -50,10 +50,11 @@ def direct(
     total_bound_s: float,
     led_drafts: Iterable[StageDrafts],
     incumbent: FoundPipeline | None,
+    offered: Iterable[StageDrafts] = (),
 ) -> FoundPipeline | None:
     """The best plan found until the end of the clock, at least as good as the incumbent; None if there is none within
-    the limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound on
-    the period of all pipelines."""
+    the limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `offered`: plans that count
+    whatever time there is. `total_bound_s`: a bound on the period of all pipelines."""
     problem, cluster, accounting = request.problem, request.cluster, request.accounting
     best = _Best(request, clock)
     if incumbent is not None:
@@ -61,6 +62,8 @@ def direct(
         if alike is not None:
             best.offer(alike)
         best.offer(incumbent.stages, incumbent.timed)
+    for drafts in offered:
+        best.offer(drafts)
     if clock.late():
         return best.unproven(total_bound_s)
     space = direct_space(problem, cluster, accounting, forbidden=request.forbidden)
