@@ -23,8 +23,9 @@ struct WholeLayerProblem {
     using Set = Bits<std::vector<Word>>;
     using Lists = std::vector<std::vector<int>>;
 
-    // `tensors`: its maker or -1, 1 if it is a result or 0, its readers. `message_s`: of each tensor. `compute_s`: by type
-    // of device and vertex. `types`: of each device, rising. `full`: by type, whether it sends and receives at once.
+    // `tensors`: its maker or -1, 1 if it is a result or 0, its readers. `message_s`: of each tensor. `compute_s`: by
+    // type of device and vertex. `types`: of each device, rising. `full`: by type, whether it sends and receives at
+    // once.
     WholeLayerProblem(int vertices, const Lists& sets, const Lists& tensors, std::vector<double> message_seconds,
                       const std::vector<std::vector<double>>& compute_seconds, const std::vector<int>& types,
                       std::vector<int> full_duplex, bool sends_beside, bool one_medium)
@@ -65,11 +66,11 @@ struct WholeLayerProblem {
 
     DeviceSets devices;
     std::vector<Set> downsets;
-    std::vector<Set> readers;             // by tensor
-    std::vector<bool> kept;               // by tensor: a result, which goes to the last stage
-    std::vector<double> message_s;        // by tensor
+    std::vector<Set> readers;                    // by tensor
+    std::vector<bool> kept;                      // by tensor: a result, which goes to the last stage
+    std::vector<double> message_s;               // by tensor
     std::vector<std::vector<double>> compute_s;  // by type and downset
-    std::vector<std::vector<int>> open;   // by downset: the tensors made before it and wanted after it
+    std::vector<std::vector<int>> open;          // by downset: the tensors made before it and wanted after it
     std::vector<int> full;
     bool overlap, shared;
 
@@ -122,7 +123,7 @@ public:
                 if (least[from] <= limit && p_.downsets[from].within(p_.downsets[to])) relax(from, to, limit);
             least[to] = *std::min_element(&labels_[to * count], &labels_[to * count] + count);
         }
-        if (least[last] > limit) return Outcome::kImpossible;
+        if (least[last] > limit || least[last] == kNever) return Outcome::kImpossible;
         trace(last);
         return Outcome::kSolved;
     }
@@ -141,7 +142,8 @@ private:
         const double* before = &labels_[static_cast<std::size_t>(from) * count];
         double* after = &labels_[static_cast<std::size_t>(to) * count];
         for (std::size_t type = 0; type < step_.size(); ++type) {
-            const double load = load_s(static_cast<int>(type), p_.compute_s[type][to] - p_.compute_s[type][from], in, out);
+            const double load =
+                load_s(static_cast<int>(type), p_.compute_s[type][to] - p_.compute_s[type][from], in, out);
             if (load > limit) continue;
             states_ += static_cast<std::int64_t>(room_[type].size());
             for (const int set : room_[type]) {

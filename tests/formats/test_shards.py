@@ -156,7 +156,12 @@ def _planned(folder, method):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("vgg16", {"image": 48, "classifier": False}), ("resnet34", {"image": 48}), ("squeezenet1_0", {"image": 79})],
+    [
+        ("vgg16", {"image": 48, "classifier": False}),
+        ("resnet34", {"image": 48}),
+        ("squeezenet1_0", {"image": 79}),
+        ("unet", {"image": 48, "channels": 8, "levels": 2}),  # several tensors cross a cut, some skip stages
+    ],
 )
 @pytest.mark.parametrize("topology", ["direct", "leader"])
 def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_makes(name, options, topology, tmp_path):

@@ -46,8 +46,8 @@ from downset.text import format_bytes
 __all__ = ["exact", "message_guides"]
 
 _ONE_BLOCK = (
-    "stages of consecutive units on disjoint sets of devices, one fused block each, strips from the fastest device "
-    "down (of equal ones source and sink last), one leader a stage"
+    "stages of consecutive units of one chain on disjoint sets of devices, one fused block each, strips from the "
+    "fastest device down (of equal ones source and sink last), one leader a stage"
 )
 """The space of plans by resources for which a bound and a proof hold."""
 _SHARE = 0.1

@@ -40,8 +40,8 @@ __all__ = ["plan_pipeline"]
 
 Planner = Callable[..., FoundPipeline]
 _SPACE = (
-    "stages of consecutive units on disjoint sets of devices, fused strips from the fastest device down (of equal ones "
-    "source and sink last), one leader a stage"
+    "stages of consecutive units of one chain on disjoint sets of devices, fused strips from the fastest device down "
+    "(of equal ones source and sink last), one leader a stage"
 )
 """The plans of which a bound and a proof speak."""
 

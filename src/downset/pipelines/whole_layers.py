@@ -160,9 +160,9 @@ class _Search:
             [self._compute_s(problem, cluster, order[types.index(kind)], vertex) for vertex in vertices]
             for kind in sorted(set(types))
         ]
-        links = cluster.occupied.network
-        byte_s = max(1.0 / one.bytes_per_s for one in (links, *links.links))
-        latency_s = max(one.latency_s for one in (links, *links.links))
+        network = cluster.occupied.network
+        byte_s = max(1.0 / network.bytes_per_s, *(1.0 / link.bytes_per_s for link in network.links), 0.0)
+        latency_s = max(network.latency_s, *(link.latency_s for link in network.links), 0.0)
         tensors = _tensors(problem, vertices)
         message_s = [latency_s + problem.tensors[tensor].nbytes * byte_s for tensor in tensors]
         self.problem = native.compiled.WholeLayerProblem(

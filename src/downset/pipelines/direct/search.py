@@ -34,7 +34,9 @@ _SHARE = 1 / 3
 """The share of the remaining time for one descent."""
 _VAIN = 3
 """The search ends after this many beginnings in a row without a better plan; later ones have higher loads."""
-_STRIPS = "stages of consecutive units on disjoint sets of devices, row strips from the fastest device down, "
+_STRIPS = (
+    "stages of consecutive units of one chain on disjoint sets of devices, row strips from the fastest device down, "
+)
 Space = Literal["one block", "any blocks", "all"]
 _SPACES: Mapping[Space, str] = {
     "one block": _STRIPS + "one fused block a stage, with leaders or handed over directly",
