@@ -526,7 +526,9 @@ def draw_whole_layers(given):
     chain = [list(range(place)) for place in range(count + 1)]
     odd = st.sampled_from([0.0, -1.0, math.inf, math.nan])
     seconds = lambda: given.draw(odd) if given.mistake() else 0.5  # noqa: E731
-    tensors = given.list(given.size(), lambda: [given.number(-1, count - 1), given.number(0, 1), given.number(0, 2)])
+    tensors = given.list(
+        given.size(), lambda: [given.number(-1, count - 1), given.number(0, 1), given.number(0, count - 1)]
+    )
     problem = native.WholeLayerProblem(
         count,
         chain[given.mistake() :],

@@ -35,22 +35,22 @@ def reached(tasks, schedule):
 
 
 def exchanges(seed):
-    """Computations of five devices that do one thing at a time, and messages between many pairs of them."""
+    """Computations of six devices that do one thing at a time, and messages between many pairs of them."""
     draw = random.Random(f"exchanges/{seed}")
-    tasks = [TimedTask(draw.uniform(1, 4), (device,)) for device in range(5)]
-    pairs = [(one, two) for one in range(5) for two in range(one + 1, 5)]
-    return [*tasks, *(TimedTask(draw.uniform(0.2, 1.5), pair) for pair in draw.choices(pairs, k=8))]
+    tasks = [TimedTask(draw.uniform(0.5, 2), (device,)) for device in range(6)]
+    pairs = [(one, two) for one in range(6) for two in range(one + 1, 6)]
+    return [*tasks, *(TimedTask(draw.uniform(0.2, 1.5), pair) for pair in draw.choices(pairs, k=12))]
 
 
 def test_a_task_that_found_no_room_comes_first_in_the_next_try(monkeypatch):
     """So more schedules reach their load bound, and none is longer than the first try makes it."""
-    every = [exchanges(seed) for seed in range(cases(100))]
-    found = [cyclic_schedule(tasks, 5) for tasks in every]
+    every = [exchanges(seed) for seed in range(cases(75))]
+    found = [cyclic_schedule(tasks, 6) for tasks in every]
     monkeypatch.setattr(scheduling, "_TRIES", 1)
-    once = [cyclic_schedule(tasks, 5) for tasks in every]
+    once = [cyclic_schedule(tasks, 6) for tasks in every]
     assert all(some.period_s <= one.period_s * (1 + 1e-9) for some, one in zip(found, once, strict=True))
-    assert sum(one.tight for one in found) > 1.3 * sum(one.tight for one in once)
-    assert sum(one.period_s / one.bound_s for one in found) < 1.05 * len(found)
+    assert sum(one.tight for one in found) > 1.1 * sum(one.tight for one in once)
+    assert sum(one.period_s / one.bound_s for one in found) < 1.002 * len(found)
 
 
 def test_two_blocks_need_two_frames_inside():

@@ -208,7 +208,7 @@ def _further(request: ExactRequest, known: Sequence[StageDrafts], clock: Clock) 
     bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     plan = _concluded(led, best, searched, bound) if best.drafts else None
     if request.accounting.topology == "direct":
-        everything = total_bound_s(request.problem, request.cluster, comm="resources")
+        everything = _everything_s(request)
         guides = [*known, *([plan.stages] if plan is not None else [])]
         plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan, offered=known)
     if plan is None:
@@ -226,32 +226,39 @@ def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
     """The best plan with direct hand-over, also on fewer devices, for a share of the time limit: the descent on all
     devices may end at a longer period."""
     best, reason = _direct_on(request, clock)
-    ends = (request.accounting.source, request.accounting.sink)
+    if best is None:
+        raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
     part = clock.within(clock.left() * _SHARE)
-    everything = total_bound_s(request.problem, request.cluster, comm="resources")
-    for devices in fewer_devices(request.cluster, ends) if best is not None and not best.proven else ():
-        some = request.on(devices)
+    for devices in fewer_devices(request.cluster, (request.accounting.source, request.accounting.sink)):
         if part.late():
             break
-        if (
-            best is None
-            or best.timed is None
-            or total_bound_s(some.problem, some.cluster, comm="resources") >= best.timed.period_s
-        ):
+        some = request.on(devices)
+        if best.timed is None or _everything_s(some) >= best.timed.period_s * (1 - _CLOSE):
             continue
         fewer, _ = _direct_on(some, part)
-        if fewer is None or fewer.timed is None or fewer.timed.period_s >= best.timed.period_s * (1 - _CLOSE):
-            continue
-        drafts = on_devices(fewer.stages, devices)
-        timed = timed_plan(
-            request.problem, request.cluster, drafts, request.accounting, below_s=best.timed.period_s, clock=part
-        )
-        if timed is not None and timed.period_s < best.timed.period_s * (1 - _CLOSE):
-            bound = min(best.bound_s, timed.period_s) if best.space == fewer.space else everything
-            best = replace(best, stages=drafts, timed=timed, bound_s=bound, note="")
-    if best is not None:
+        if fewer is not None:
+            best = _shorter(request, best, fewer, on_devices(fewer.stages, devices), part)
+    return best
+
+
+def _everything_s(request: ExactRequest) -> float:
+    """A lower bound on the period of all pipelines."""
+    return total_bound_s(request.problem, request.cluster, comm="resources")
+
+
+def _shorter(
+    request: ExactRequest, best: FoundPipeline, fewer: FoundPipeline, drafts: StageDrafts, clock: Clock
+) -> FoundPipeline:
+    """The best plan, or `drafts`, the stages of the plan `fewer` on the devices of the whole cluster, if its period is
+    shorter. The bound of the best plan holds for both if they are of one space."""
+    assert best.timed is not None
+    below_s = best.timed.period_s * (1 - _CLOSE)
+    timed = timed_plan(request.problem, request.cluster, drafts, request.accounting, below_s=below_s, clock=clock)
+    limit_s = request.accounting.max_latency_s
+    if timed is None or timed.period_s >= below_s or (limit_s is not None and timed.latency_s > limit_s):
         return best
-    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
+    bound_s = best.bound_s if best.space == fewer.space else _everything_s(request)
+    return FoundPipeline(drafts, min(bound_s, timed.period_s), states=best.states, timed=timed, space=fewer.space)
 
 
 def _direct_on(request: ExactRequest, clock: Clock) -> tuple[FoundPipeline | None, Message]:
