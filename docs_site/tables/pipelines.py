@@ -63,11 +63,15 @@ def clusters() -> list[str]:
 def skips() -> list[str]:
     body = []
     for row in (row for row in load_rows("pico_compare") if "direct" in row):
-        direct = f"{row['direct']:.3f} ({row['direct_over_single']:.2f}x one device; bound {row['direct_bound_s']:.3f})"
-        connected = f"{row['connected']:.3f} ({row['connected_over_single']:.2f}x; {row['connected_bound_s']:.3f})"
-        cells = [f"{row['single']:.3f}", f"{row['exact']:.3f}", direct, connected]
+        before = f"{row['direct_before']:.3f}" if "direct_before" in row else "-"
+        direct = f"{row['direct']:.3f} ({row['direct_over_single']:.2f}x one device), bound {row['direct_bound_s']:.3f}"
+        connected = (
+            f"{row['connected']:.3f} ({row['connected_over_single']:.2f}x), bound {row['connected_bound_s']:.3f}"
+        )
+        cells = [f"{row['single']:.3f}", f"{row['exact']:.3f}", before, direct, connected]
         body.append([row["network"], row["cluster"], *cells])
-    return lines(["network", "cluster", "one device", "leaders", "direct", "`connected`"], body)
+    head = ["network", "cluster", "one device", "leaders", "direct, one chain", "direct", "`connected`"]
+    return lines(head, body)
 
 
 def statements() -> list[str]:
