@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from downset import native
-from downset.budget import Clock
+from downset.budget import MANY, Clock
 from downset.clusters.model import Cluster
 from downset.errors import LimitReached
 from downset.lattice import bits, count_downsets, downsets, reduction, topological
@@ -37,6 +37,8 @@ _SETS = 256
 _STEP = 1.1
 """How much longer each limit on the period is than the one before."""
 _CLOSE = 1e-6
+_RELAXED = 500
+"""How many labels take as long as a state of other searches."""
 _MOST_UNITS = 400
 """The most units that are searched. Contracting more takes as long as the other searches."""
 
@@ -195,10 +197,12 @@ class _Search:
         while found is None or (self.shared and low < high * (1 - _CLOSE)):
             if clock.late():
                 break
+            seconds, _ = clock.native(MANY)  # the downsets are few, so a limit of states need not end it inside
             outcome, length_s, stages, visited = native.compiled.whole_layer_stages(
-                self.problem, limit_s=limit, time_limit_s=clock.left()
+                self.problem, limit_s=limit, time_limit_s=seconds
             )
             states += visited
+            clock.count(visited // _RELAXED)
             if outcome is native.compiled.Outcome.LIMIT:
                 break
             if outcome is native.compiled.Outcome.SOLVED:
@@ -208,7 +212,6 @@ class _Search:
                 low, limit = limit, min(limit * _STEP, high * (1 + _CLOSE))
             else:
                 low, limit = limit, (limit + high) / 2
-        clock.count(states)
         return None if found is None else self._answer(found, high, states, exact=exact)
 
     def _answer(self, found: Sequence[tuple[int, int]], period_s: float, states: int, *, exact: bool) -> WholeLayers:
