@@ -39,7 +39,7 @@ def hetero_cluster(frequencies_ghz: tuple[float, ...]) -> Cluster:
 
 
 CONNECTION = MessageCosts(ProcessorCost(0.09e-3, 0.70e-9), ProcessorCost(0.08e-3, 1.4e-9)).times(4)
-"""What a message takes of a processor over a TLS connection on a link of 50 Mbit/s (docs/decisions/0033), four times as
+"""The processor time of a message over a TLS connection on a link of 50 Mbit/s (docs/decisions/0033), four times as
 long as measured on one core of a server: a Raspberry Pi's is about that much slower."""
 
 

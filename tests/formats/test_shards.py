@@ -183,7 +183,7 @@ def test_whole_layers_between_any_two_downsets_make_what_the_model_makes(tmp_pat
     graph = load(tmp_path / "whole.onnx")
     cluster = Cluster(tuple(Device(f"d{k}", 3e9 - k * 5e8) for k in range(4)), Network("links", 1e8))
     chain = next(further_chains(graph, cluster, clock=Budget(60).start(), rows=True))
-    (stages,) = chain.known
+    (stages,) = chain.beginnings
     assert len(stages) > 2 and max(len(chain.crossing(stage.splits[0].start)) for stage in stages[1:]) > 1
     planned = plan_pipeline(chain, cluster, topology="direct", method=lambda *_, **__: FoundPipeline(stages, 0.0))
     assert {stage.leader for stage in planned.stages} == {-1}

@@ -183,7 +183,7 @@ def test_the_best_whole_layers_are_a_start_of_the_plan():
     graph, cluster = zoo("unet", weights=False, image=32, channels=16, levels=3), fastest_first(load_cluster("rpi_8"))
     cluster = replace(cluster, network=replace(cluster.network, bytes_per_s=1e8))
     known = next(iter(further_chains(graph, cluster, clock=Budget(60).start(), rows=True)))
-    (drafts,) = known.known
+    (drafts,) = known.beginnings
     assert len(drafts) > 2
     plan = plan_pipeline(graph, cluster, topology="direct", **untimed(400_000))
     stages = plan_pipeline(known, cluster, topology="direct", method=partial(_fixed, drafts))

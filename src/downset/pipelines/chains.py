@@ -39,10 +39,10 @@ _SHARE = 1 / 3
 def further_chains(
     graph: Graph, cluster: Cluster, *, clock: Clock, rows: bool, most: int = _CHAINS[-1][0]
 ) -> Iterator[PricedChain]:
-    """At most `MOST_CHAINS` chains, shorter ones first, with at most `most` cuts in addition to those that they must
-    have, each with the plans to begin with. None where the network has one chain of cuts only, or the clock ends the
-    search. `rows`: for a search that is not exact on its chain, which may find more on a shorter one; otherwise the
-    longest chain around the plan is all."""
+    """Yield up to `MOST_CHAINS` chains, shorter ones first, with at most `most` cuts in addition to those that they must
+    have, each with the plans to begin with. There are none where the network has one chain of cuts only, or the clock
+    ends the search. `rows`: for a search that is not exact on its chain, which may find more on a shorter one;
+    otherwise the longest chain around the plan is all."""
     try:
         problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
         whole_problem = split_problem(graph, problem.vertices, halos_required=False)
@@ -50,19 +50,19 @@ def further_chains(
         return
     if not rows and all(not before & ~earlier for earlier, before in _ahead(problem)):
         return  # every vertex waits for all before it: there is one chain, and a search that is exact there
-    found = whole_layers(whole_problem, cluster, clock=clock.within(clock.left() * _SHARE))
+    layers = whole_layers(whole_problem, cluster, clock=clock.within(clock.left() * _SHARE))
     refined: dict[bool, CutChain] = {}
     seen: set[tuple[int, ...]] = set()
     for room, around in _CHAINS if rows else _CHAINS[-1:]:
-        if room > most or (around and found is None):
+        if room > most or (around and layers is None):
             continue
         if around not in refined:
-            stages = found.stages if around and found is not None else None
+            stages = layers.stages if around and layers is not None else None
             refined[around] = refined_cuts(problem, stages, state_limit=_ORDER_STATES, clock=clock)
         chain = thinned(problem, refined[around], room)
         if chain.cuts not in seen:
             seen.add(chain.cuts)
-            yield _priced(graph, problem, chain, found if around else None)
+            yield _priced(graph, problem, chain, layers if around else None)
 
 
 def _ahead(problem: PieceProblem) -> Iterator[tuple[int, int]]:
@@ -77,16 +77,16 @@ def _ahead(problem: PieceProblem) -> Iterator[tuple[int, int]]:
         yield mask, (1 << v) - 1
 
 
-def _priced(graph: Graph, problem: PieceProblem, chain: CutChain, found: WholeLayers | None) -> PricedChain:
+def _priced(graph: Graph, problem: PieceProblem, chain: CutChain, layers: WholeLayers | None) -> PricedChain:
     priced = PricedChain(split_problem(graph, chain.units(problem), halos_required=False))
-    priced.known = () if found is None else (_drafts(priced, chain.cuts, found),)
+    priced.beginnings = () if layers is None else (_drafts(priced, chain.cuts, layers),)
     return priced
 
 
-def _drafts(priced: PricedChain, cuts: Sequence[int], found: WholeLayers) -> StageDrafts:
+def _drafts(priced: PricedChain, cuts: Sequence[int], layers: WholeLayers) -> StageDrafts:
     """The stages of whole layers on a chain with their cuts, handed over without leaders."""
     drafts, start, before = [], 0, 0
-    for stage, device in zip(found.stages, found.devices, strict=True):
+    for stage, device in zip(layers.stages, layers.devices, strict=True):
         before |= sum(1 << v for v in stage)
         stop = cuts.index(before)
         tile = Tile(device, 0, priced.segment(start, stop).rows)

@@ -74,8 +74,8 @@ def exact(
     Baselines plan on the problem's `baseline_cuts`. Raises InfeasibleError if it is proven that no plan is within the
     limits, and LimitReached if none was found; both state the least latency known."""
     request = ExactRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
-    if problem.known is not None:
-        return _further(request, problem.known, clock)
+    if problem.beginnings is not None:
+        return _further(request, problem.beginnings, clock)
     if request.accounting.topology == "direct":
         return _direct(request, clock)
     plan = _by_resources if request.accounting.comm == "resources" else _by_equations
@@ -196,11 +196,11 @@ def _none_found(request: ExactRequest, clock: Clock, *, finished: bool) -> Found
     raise too_slow(request.problem, request.cluster, request.accounting, least)
 
 
-def _further(request: ExactRequest, known: Sequence[StageDrafts], clock: Clock) -> FoundPipeline:
+def _further(request: ExactRequest, beginnings: Sequence[StageDrafts], clock: Clock) -> FoundPipeline:
     """The best plan by resources on a further chain: by the search, and from the plans that are known there."""
     led = replace(request, accounting=replace(request.accounting, topology="leader"))
     best = Incumbents(led, clock)
-    for drafts in known:
+    for drafts in beginnings:
         best.offer(tuple(_led(stage) for stage in drafts))
     searched = search_by_loads(led, clock)
     if searched.stages:
@@ -209,8 +209,8 @@ def _further(request: ExactRequest, known: Sequence[StageDrafts], clock: Clock) 
     plan = _concluded(led, best, searched, bound) if best.drafts else None
     if request.accounting.topology == "direct":
         everything = _everything_s(request)
-        guides = [*known, *([plan.stages] if plan is not None else [])]
-        plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan, offered=known)
+        guides = [*beginnings, *([plan.stages] if plan is not None else [])]
+        plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan, offered=beginnings)
     if plan is None:
         raise LimitReached(f"no pipeline found in {clock.budget} on this chain")
     return plan

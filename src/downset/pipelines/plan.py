@@ -158,9 +158,9 @@ def _on_further_chains(
             break
         part = first.clock.within(first.clock.left() / max(1, MOST_CHAINS + 1 - tried))
         tried += 1
-        found = replace(first, problem=problem, clock=part).at_once()
-        if found is not None and found[1].timed.period_s < best[2].timed.period_s * (1 - 1e-9):
-            best = (problem, *found)
+        result = replace(first, problem=problem, clock=part).at_once()
+        if result is not None and result[1].timed.period_s < best[2].timed.period_s * (1 - 1e-9):
+            best = (problem, *result)
     return *best, tried
 
 

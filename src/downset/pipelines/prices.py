@@ -27,8 +27,9 @@ class PricedChain:
         self.across = None if problem.across is None else PricedChain(problem.across)
         self.facts: dict[str, tuple[int, ...]] = {}
         """Figures of the problem by name."""
-        self.known: tuple[StageDrafts, ...] | None = None
-        """Of a further chain (`chains`): plans to begin with. The other methods plan on the first chain only."""
+        self.beginnings: tuple[StageDrafts, ...] | None = None
+        """Plans to begin with on a further chain (`chains`); None on the first one, on which alone the other methods
+        plan."""
         self._coarse: PricedChain | None = None
         self._segments: dict[tuple[int, int], SegmentPrices] = {}
         self._needs: dict[tuple[int, ...], _Spans] = {}

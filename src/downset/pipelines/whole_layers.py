@@ -70,7 +70,7 @@ def whole_layers(
     form = canonical(cluster)
     if form.sets() > _SETS:
         form = rounded(form, _SETS, faster=False)
-    search = _Search(problem, cluster, form.type, form.order, vertices)
+    search = _DownsetSearch(problem, cluster, form.type, form.order, vertices)
     return search.best(clock, exact=len(vertices) == len(problem.units) and form.type == canonical(cluster).type)
 
 
@@ -143,7 +143,7 @@ def _macs(problem: SplitProblem, op: int) -> int:
     return described.macs_per_row * problem.tensors[described.outputs[0]].rows if described.macs_per_row else 0
 
 
-class _Search:
+class _DownsetSearch:
     """The compiled search over vertices, masks of units in a topological order. `types`: of the devices in `order`."""
 
     def __init__(
@@ -193,8 +193,8 @@ class _Search:
     def best(self, clock: Clock, *, exact: bool) -> WholeLayers | None:
         low = max(min(line[v] for line in self.compute_s) for v in range(len(self.vertices)))
         high = max(sum(line) for line in self.compute_s)  # all on a device of the slowest type
-        found, states, limit = None, 0, min(low * _STEP, high)
-        while found is None or (self.shared and low < high * (1 - _CLOSE)):
+        steps, states, limit = None, 0, min(low * _STEP, high)
+        while steps is None or (self.shared and low < high * (1 - _CLOSE)):
             if clock.late():
                 break
             seconds, _ = clock.native(MANY)  # the downsets are few, so a limit of states need not end it inside
@@ -206,18 +206,18 @@ class _Search:
             if outcome is native.compiled.Outcome.LIMIT:
                 break
             if outcome is native.compiled.Outcome.SOLVED:
-                found, high = stages, limit if self.shared else length_s
+                steps, high = stages, limit if self.shared else length_s
                 limit = (low + high) / 2
-            elif found is None:
+            elif steps is None:
                 low, limit = limit, min(limit * _STEP, high * (1 + _CLOSE))
             else:
                 low, limit = limit, (limit + high) / 2
-        return None if found is None else self._answer(found, high, states, exact=exact)
+        return None if steps is None else self._answer(steps, high, states, exact=exact)
 
-    def _answer(self, found: Sequence[tuple[int, int]], period_s: float, states: int, *, exact: bool) -> WholeLayers:
+    def _answer(self, steps: Sequence[tuple[int, int]], period_s: float, states: int, *, exact: bool) -> WholeLayers:
         before, stages, devices = 0, [], []
         free = {kind: [k for k, own in zip(self.order, self.types, strict=True) if own == kind] for kind in self.types}
-        for place, kind in found:
+        for place, kind in steps:
             vertices = self.downsets[place] & ~before
             stages.append(tuple(sorted(unit for v in bits(vertices) for unit in bits(self.vertices[v]))))
             devices.append(free[kind].pop(0))
