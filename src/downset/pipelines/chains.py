@@ -40,8 +40,8 @@ def further_chains(
     graph: Graph, cluster: Cluster, *, clock: Clock, rows: bool, most: int = _CHAINS[-1][0]
 ) -> Iterator[PricedChain]:
     """Yield up to `MOST_CHAINS` chains, shorter ones first, with at most `most` cuts in addition to those that they
-    must have, each with the plans to begin with. There are none where the network has one chain of cuts only, or the clock
-    ends the search. `rows`: for a search that is not exact on its chain, which may find more on a shorter one;
+    must have, each with the plans to begin with. There are none where the network has one chain of cuts only, or the
+    clock ends the search. `rows`: for a search that is not exact on its chain, which may find more on a shorter one;
     otherwise the longest chain around the plan is all."""
     try:
         problem = piece_problem(graph, axis=longest_axis(graph), halos_required=False)
