@@ -45,6 +45,7 @@
 #include "pipelines/event_graph.hpp"
 #include "pipelines/loads/search.hpp"
 #include "pipelines/rounds/search.hpp"
+#include "pipelines/whole_layers.hpp"
 #include "stages/lattice.hpp"
 
 namespace nb = nanobind;
@@ -274,6 +275,15 @@ PipelineFound least_latency(const LoadProblem& problem, const RoundAims& aims, d
     return pipeline_found(search, std::move(plan));
 }
 
+// {how it ended, length, stages as (downset behind it, type of its device), states}
+std::tuple<Outcome, double, WholeLayerSearch::Stages, std::int64_t> whole_layer_stages(const WholeLayerProblem& problem,
+                                                                                       double limit, double seconds) {
+    require(limit >= 0, "limit: it is not at least 0 seconds");
+    WholeLayerSearch search(problem);
+    const auto outcome = search.within(limit, seconds);
+    return {outcome, search.length_s(), search.stages(), search.states()};
+}
+
 // {possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes, unknown scratch}
 std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
            std::vector<StripNetwork::Call>>
@@ -394,6 +404,20 @@ void bind_loads(nb::module_& module) {
                "state_limit"_a, Unlocked(), "Likewise by the paper's equations.");
     module.def("least_latency", &least_latency, "problem"_a, "aims"_a, nb::kw_only(), "time_limit_s"_a, "state_limit"_a,
                Unlocked(), "Likewise the plan of least latency; its period is given.");
+    using Lists = WholeLayerProblem::Lists;
+    nb::class_<WholeLayerProblem>(
+        module, "WholeLayerProblem",
+        "Downsets of vertices from none to all, by size; tensors as (maker or -1, 1 for a result or 0, readers...);\n"
+        "seconds by type of device and vertex; the type of each device, rising; by type whether it is full duplex.")
+        .def(nb::init<int, const Lists&, const Lists&, std::vector<double>, const std::vector<std::vector<double>>&,
+                      const std::vector<int>&, std::vector<int>, bool, bool>(),
+             "vertices"_a, "downsets"_a, "tensors"_a, "message_s"_a, "compute_s"_a, "types"_a, nb::kw_only(), "full"_a,
+             "overlap"_a, "shared"_a);
+    module.def("whole_layer_stages", &whole_layer_stages, "problem"_a, nb::kw_only(), "limit_s"_a, "time_limit_s"_a,
+               Unlocked(),
+               "(How it ended, the largest load of the best stages within the limit, stages as (downset behind it, "
+               "type), states).\n\nOn a shared network: the least seconds of the medium, with every load within the "
+               "limit.");
 }
 
 // {cost, choices by link: 1 in fast memory, 2 kept there}

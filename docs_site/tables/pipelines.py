@@ -60,6 +60,20 @@ def clusters() -> list[str]:
     return lines(["`pico` / one device, over `exact`", *COMPARED.values()], body)
 
 
+def skips() -> list[str]:
+    body = []
+    for row in (row for row in load_rows("pico_compare") if "direct" in row):
+        before = f"{row['direct_before']:.3f}" if "direct_before" in row else "-"
+        direct = f"{row['direct']:.3f} ({row['direct_over_single']:.2f}x one device), bound {row['direct_bound_s']:.3f}"
+        connected = (
+            f"{row['connected']:.3f} ({row['connected_over_single']:.2f}x), bound {row['connected_bound_s']:.3f}"
+        )
+        cells = [f"{row['single']:.3f}", f"{row['exact']:.3f}", before, direct, connected]
+        body.append([row["network"], row["cluster"], *cells])
+    head = ["network", "cluster", "one device", "leaders", "direct, one chain", "direct", "`connected`"]
+    return lines(head, body)
+
+
 def statements() -> list[str]:
     rows = load_rows("pico_figures12_16")
     return lines(
@@ -90,6 +104,7 @@ def replans() -> list[str]:
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "periods": periods,
     "clusters": clusters,
+    "networks with skips": skips,
     "statements of PICO's figures": statements,
     "testbed": lambda: page_table(load_rows("testbed_periods")),
     "replans": replans,

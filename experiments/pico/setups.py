@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 from downset import Graph, Pipeline
-from downset.clusters.model import Cluster, Device, Network
+from downset.clusters.model import Cluster, Device, MessageCosts, Network, ProcessorCost
 from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, window_tables
 from zoo import graph
 
-__all__ = ["PAPER_NETWORKS", "equal_cluster", "hetero_cluster", "loads", "network", "synthetic"]
+__all__ = ["PAPER_NETWORKS", "connected", "equal_cluster", "hetero_cluster", "loads", "network", "synthetic"]
 
 PAPER_NETWORKS = {
     "vgg16": {"classifier": False},
@@ -35,6 +36,18 @@ def equal_cluster(count: int, ghz: float, *, mac_per_cycle: float = 1.0) -> Clus
 def hetero_cluster(frequencies_ghz: tuple[float, ...]) -> Cluster:
     devices = tuple(Device(f"d{k}@{ghz}", ghz * 1e9) for k, ghz in enumerate(frequencies_ghz))
     return Cluster(devices, Network("links", 6.25e6))
+
+
+CONNECTION = MessageCosts(ProcessorCost(0.09e-3, 0.70e-9), ProcessorCost(0.08e-3, 1.4e-9)).times(4)
+"""The processor time of a message over a TLS connection on a link of 50 Mbit/s (docs/decisions/0033), four times as
+long as measured on one core of a server: a Raspberry Pi's is about that much slower."""
+
+
+def connected(cluster: Cluster) -> Cluster:
+    """The cluster whose devices compute while their connections send and receive, which takes a part of their
+    processors."""
+    devices = tuple(replace(device, messages=CONNECTION) for device in cluster.devices)
+    return Cluster(devices, replace(cluster.network, overlap=True))
 
 
 def synthetic(branches: int, layers: int, seed: int = 0) -> SplitProblem:

@@ -447,3 +447,32 @@ def least_latency(
     problem: LoadProblem, aims: RoundAims, *, time_limit_s: float, state_limit: int
 ) -> tuple[float, float, bool, int, list[tuple[int, list[tuple[int, int, list[int]]], list[int]]]]:
     """Likewise the plan of least latency; its period is given."""
+
+class WholeLayerProblem:
+    """
+    Downsets of vertices from none to all, by size; tensors as (maker or -1, 1 for a result or 0, readers...);
+    seconds by type of device and vertex; the type of each device, rising; by type whether it is full duplex.
+    """
+
+    def __init__(
+        self,
+        vertices: int,
+        downsets: Sequence[Sequence[int]],
+        tensors: Sequence[Sequence[int]],
+        message_s: Sequence[float],
+        compute_s: Sequence[Sequence[float]],
+        types: Sequence[int],
+        *,
+        full: Sequence[int],
+        overlap: bool,
+        shared: bool,
+    ) -> None: ...
+
+def whole_layer_stages(
+    problem: WholeLayerProblem, *, limit_s: float, time_limit_s: float
+) -> tuple[Outcome, float, list[tuple[int, int]], int]:
+    """
+    (How it ended, the largest load of the best stages within the limit, stages as (downset behind it, type), states).
+
+    On a shared network: the least seconds of the medium, with every load within the limit.
+    """

@@ -168,6 +168,11 @@ def test_no_merged_file_was_written_that_is_slower_without_being_asked_for():
 def test_no_plan_of_a_pipeline_is_shorter_than_the_exact_one():
     rows = load_rows("pico_compare")
     assert all(row["over_pico"] >= 1 and row["over_single"] >= 1 for row in rows) and len(rows) > 40
+    again = [row for row in rows if row.get("before")]
+    assert all(row["exact"] <= row["before"] * (1 + 1e-4) for row in again) and len(again) > 20
+    direct = [row for row in rows if "direct_before" in row]
+    assert all(row["direct_bound_s"] <= row["direct"] <= row["direct_before"] * (1 + 1e-3) for row in direct)
+    assert {row["network"] for row in direct} == {"yolov8n", "unet"}
 
 
 def test_strips_compute_the_same_and_reach_their_goals():

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from downset.budget import Budget
 from downset.clusters.model import Cluster, Device, Network
 from downset.clusters.toml_file import load_cluster
 from downset.errors import InvalidPlan, UnsupportedError
@@ -19,6 +20,8 @@ from downset.formats.reading import load
 from downset.formats.shards.write import ShardBlock, export_shards, write_shards
 from downset.graph.cost import row_form
 from downset.graph.halos import extent
+from downset.pipelines.chains import further_chains
+from downset.pipelines.drafts import FoundPipeline
 from downset.pipelines.early_fused import early_fused
 from downset.pipelines.network import pipeline_units
 from downset.pipelines.plan import plan_pipeline
@@ -156,7 +159,11 @@ def _planned(folder, method):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("vgg16", {"image": 48, "classifier": False}), ("resnet34", {"image": 48}), ("squeezenet1_0", {"image": 79})],
+    [
+        ("vgg16", {"image": 48, "classifier": False}),
+        ("resnet34", {"image": 48}),
+        ("squeezenet1_0", {"image": 79}),
+    ],
 )
 @pytest.mark.parametrize("topology", ["direct", "leader"])
 def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_makes(name, options, topology, tmp_path):
@@ -167,6 +174,25 @@ def test_devices_that_hold_only_what_the_plan_gives_them_make_what_the_model_mak
     plan = plan_pipeline(graph, cluster, topology=topology, **untimed(500_000))
     assert ({stage.leader for stage in plan.stages} == {-1}) == (topology == "direct")
     assert len({task.device for task in plan.tasks}) > 2
+    _task_by_task(tmp_path, graph, plan)
+
+
+def test_whole_layers_between_any_two_downsets_make_what_the_model_makes(tmp_path):
+    """Several tensors cross a cut, some past a stage that does not read them; without leaders."""
+    onnx.save(ZOO["unet"](image=48, channels=8, levels=3), str(tmp_path / "whole.onnx"))
+    graph = load(tmp_path / "whole.onnx")
+    cluster = Cluster(tuple(Device(f"d{k}", 3e9 - k * 5e8) for k in range(4)), Network("links", 1e8))
+    chain = next(further_chains(graph, cluster, clock=Budget(60).start(), rows=True))
+    (stages,) = chain.beginnings
+    assert len(stages) > 2 and max(len(chain.crossing(stage.splits[0].start)) for stage in stages[1:]) > 1
+    planned = plan_pipeline(chain, cluster, topology="direct", method=lambda *_, **__: FoundPipeline(stages, 0.0))
+    assert {stage.leader for stage in planned.stages} == {-1}
+    _task_by_task(tmp_path, graph, planned)
+
+
+def _task_by_task(tmp_path, graph, plan):
+    """The tasks of a plan on devices that hold what they were given or made, and the results at the exit."""
+    cluster = plan.cluster
     shards = export_shards(tmp_path / "shards", graph, plan)
     meta = json.loads((tmp_path / "shards" / "shards.json").read_text())["tensors"]
     by_place = {(shard.stage, shard.block, shard.device): shard for shard in shards}

@@ -139,6 +139,12 @@ def loads(
     )
 
 
+def whole_layers(**changed):
+    given = {"vertices": 1, "downsets": [[], [0]], "tensors": [[-1, 0, 0]], "message_s": [1.0], "compute_s": [[1.0]]}
+    given |= {"types": [0], "full": [0], "overlap": False, "shared": False}
+    return native.WholeLayerProblem(**given | changed)
+
+
 def lattice(**changed):
     given = {"predecessors": [0, 1], "max_ops": 8, "max_groups": 8, "single_root": False}
     return native.StageLattice(**given | {"time_limit_s": 5.0, "pair_limit": 1000} | changed)
@@ -258,6 +264,16 @@ FAULTS = [
     (
         lambda: native.least_rounds(loads(), aims(), incumbent_s=NAN, time_limit_s=1.0, state_limit=9),
         "incumbent: it is not a number of seconds",
+    ),
+    (lambda: whole_layers(downsets=[[], [1]]), "vertices: 1 is not one of 1"),
+    (lambda: whole_layers(downsets=[[0], []]), "downsets: they are not in order of size"),
+    (lambda: whole_layers(downsets=[[], []]), "downsets: not from none to all"),
+    (lambda: whole_layers(compute_s=[[NAN]]), "seconds by vertex: nan is not at least 0"),
+    (lambda: whole_layers(compute_s=[[1.0], [1.0]]), "types of devices: 2 entries; 1 are needed"),
+    (lambda: whole_layers(tensors=[[-1]]), "tensors: maker of 0"),
+    (
+        lambda: native.whole_layer_stages(whole_layers(), limit_s=NAN, time_limit_s=1.0),
+        "limit: it is not at least 0 seconds",
     ),
     (lambda: loads(segments={(1, 1): load_segment()}), "segments: (1, 1) is not in the chain"),
     (lambda: loads(macs_before=[0]), "MACs before a cut: 1 cuts are not a chain"),
@@ -512,6 +528,32 @@ def draw_loads(given):
     native.least_latency(problem, rounds, time_limit_s=given.seconds(), state_limit=3000)
 
 
+def draw_whole_layers(given):
+    count, types = given.size(1, 3), sorted(given.numbers(given.size(1, 3), 0, 2))
+    kinds = len(set(types))
+    chain = [list(range(place)) for place in range(count + 1)]
+    odd = st.sampled_from([0.0, -1.0, math.inf, math.nan])
+    seconds = lambda: given.draw(odd) if given.mistake() else 0.5  # noqa: E731
+    tensors = given.list(
+        given.size(), lambda: [given.number(-1, count - 1), given.number(0, 1), given.number(0, count - 1)]
+    )
+    problem = native.WholeLayerProblem(
+        count,
+        chain[given.mistake() :],
+        tensors,
+        [seconds() for _ in tensors],
+        given.list(kinds, lambda: given.list(count, seconds)),
+        types,
+        full=given.numbers(kinds, 0, 1),
+        overlap=given.flag(),
+        shared=given.flag(),
+    )
+    limit_s = given.draw(st.sampled_from([math.inf, 9.0, 0.0]))
+    outcome, length_s, stages, _ = native.whole_layer_stages(problem, limit_s=limit_s, time_limit_s=given.seconds())
+    if outcome is native.Outcome.SOLVED:
+        assert length_s <= limit_s and stages[-1][0] == count
+
+
 def draw_memories(given):
     operators, storages = given.size(1, 5), given.size(1, 5)
     problem = native.MemoriesProblem(
@@ -533,7 +575,8 @@ def draw_memories(given):
 
 
 @pytest.mark.parametrize(
-    "family", [draw_orders, draw_sweeps, draw_arenas, draw_stages, draw_pieces, draw_loads, draw_memories]
+    "family",
+    [draw_orders, draw_sweeps, draw_arenas, draw_stages, draw_pieces, draw_loads, draw_whole_layers, draw_memories],
 )
 @settings(max_examples=cases(200))
 @given(data=st.data())

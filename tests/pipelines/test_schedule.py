@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from downset.budget import Budget
+from downset.pipelines.scheduling import schedule as scheduling
 from downset.pipelines.scheduling.events import (
     Deadlock,
     Schedule,
@@ -22,6 +23,7 @@ from downset.pipelines.scheduling.events import (
 from downset.pipelines.scheduling.loads import load_bound_s, loads_s, odd_set_bound_s
 from downset.pipelines.scheduling.schedule import cyclic_schedule, lone_frame_s, one_at_a_time, sequence
 from downset.results.pipelines import Turn
+from tests.effort import cases
 from tests.oracles_schedule import every_schedule, run, settled_period
 from tests.schedule_cases import TWO_BLOCKS, WRITER_AND_READER, random_orders, random_schedule, random_tasks
 
@@ -30,6 +32,25 @@ def reached(tasks, schedule):
     graph = event_graph(tasks, schedule)
     check_live(graph)
     return period_s(graph)
+
+
+def exchanges(seed):
+    """Computations of six devices that do one thing at a time, and messages between many pairs of them."""
+    draw = random.Random(f"exchanges/{seed}")
+    tasks = [TimedTask(draw.uniform(0.5, 2), (device,)) for device in range(6)]
+    pairs = [(one, two) for one in range(6) for two in range(one + 1, 6)]
+    return [*tasks, *(TimedTask(draw.uniform(0.2, 1.5), pair) for pair in draw.choices(pairs, k=12))]
+
+
+def test_a_task_that_found_no_room_comes_first_in_the_next_try(monkeypatch):
+    """So more schedules reach their load bound, and none is longer than the first try makes it."""
+    every = [exchanges(seed) for seed in range(cases(75))]
+    found = [cyclic_schedule(tasks, 6) for tasks in every]
+    monkeypatch.setattr(scheduling, "_TRIES", 1)
+    once = [cyclic_schedule(tasks, 6) for tasks in every]
+    assert all(some.period_s <= one.period_s * (1 + 1e-9) for some, one in zip(found, once, strict=True))
+    assert sum(one.tight for one in found) > 1.1 * sum(one.tight for one in once)
+    assert sum(one.period_s / one.bound_s for one in found) < 1.002 * len(found)
 
 
 def test_two_blocks_need_two_frames_inside():

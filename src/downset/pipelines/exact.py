@@ -23,6 +23,7 @@ a candidate when a device is added to the cluster, so an added device never make
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.budget import Clock
@@ -32,11 +33,11 @@ from downset.messages import Message
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.coedge import coedge
 from downset.pipelines.direct.search import direct
-from downset.pipelines.drafts import FoundPipeline, on_cuts, on_devices
+from downset.pipelines.drafts import FoundPipeline, StageDraft, StageDrafts, on_cuts, on_devices
 from downset.pipelines.exhaustive import exhaustive
 from downset.pipelines.floors import least_weights, slowest_unit_s, total_bound_s
-from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents
-from downset.pipelines.judging import too_slow
+from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, Incumbents, fewer_devices
+from downset.pipelines.judging import timed_plan, too_slow
 from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.set_search import ExactRequest, SetSearchResult, search_by_loads, search_by_rounds
@@ -45,8 +46,8 @@ from downset.text import format_bytes
 __all__ = ["exact", "message_guides"]
 
 _ONE_BLOCK = (
-    "stages of consecutive units on disjoint sets of devices, one fused block each, strips from the fastest device "
-    "down (of equal ones source and sink last), one leader a stage"
+    "stages of consecutive units of one chain on disjoint sets of devices, one fused block each, strips from the "
+    "fastest device down (of equal ones source and sink last), one leader a stage"
 )
 """The space of plans by resources for which a bound and a proof hold."""
 _SHARE = 0.1
@@ -54,6 +55,8 @@ _SHARE = 0.1
 _GUIDED = 0.25
 """The share of the remaining time for each guide to the cost of messages."""
 _CLOSE = 1e-9
+_LAST_S = 1.0
+"""The least seconds for the orders of a plan of the search."""
 
 
 def exact(
@@ -71,6 +74,8 @@ def exact(
     Baselines plan on the problem's `baseline_cuts`. Raises InfeasibleError if it is proven that no plan is within the
     limits, and LimitReached if none was found; both state the least latency known."""
     request = ExactRequest(problem, cluster, accounting or Accounting(), several_blocks, forbidden)
+    if problem.beginnings is not None:
+        return _further(request, problem.beginnings, clock)
     if request.accounting.topology == "direct":
         return _direct(request, clock)
     plan = _by_resources if request.accounting.comm == "resources" else _by_equations
@@ -83,7 +88,7 @@ def _by_resources(request: ExactRequest, clock: Clock) -> FoundPipeline:
     searched = search_by_loads(request, clock)
     bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     if searched.stages:  # transfers form a tree, so orders are found at once even after the end
-        best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, 1.0)))
+        best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, _LAST_S)))
     for guide in message_guides(request.cluster):  # their plans are priced on the cluster itself
         result = search_by_loads(replace(request, cluster=guide), clock.within(clock.left() * _GUIDED))
         if result.stages:
@@ -191,9 +196,74 @@ def _none_found(request: ExactRequest, clock: Clock, *, finished: bool) -> Found
     raise too_slow(request.problem, request.cluster, request.accounting, least)
 
 
+def _further(request: ExactRequest, beginnings: Sequence[StageDrafts], clock: Clock) -> FoundPipeline:
+    """The best plan by resources on a further chain: by the search, and from the plans that are known there."""
+    led = replace(request, accounting=replace(request.accounting, topology="leader"))
+    best = Incumbents(led, clock)
+    for drafts in beginnings:
+        best.offer(tuple(_led(stage) for stage in drafts))
+    searched = search_by_loads(led, clock)
+    if searched.stages:
+        best.offer(searched.stages, clock=clock.at_least(_LAST_S))
+    bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
+    plan = _concluded(led, best, searched, bound) if best.drafts else None
+    if request.accounting.topology == "direct":
+        everything = _everything_s(request)
+        guides = [*beginnings, *([plan.stages] if plan is not None else [])]
+        plan = direct(request, clock, total_bound_s=everything, led_drafts=guides, incumbent=plan, offered=beginnings)
+    if plan is None:
+        raise LimitReached(f"no pipeline found in {clock.budget} on this chain")
+    return plan
+
+
+def _led(stage: StageDraft) -> StageDraft:
+    """A stage of one device that leads itself."""
+    splits = tuple(replace(split, halo=False) for split in stage.splits)
+    return StageDraft(splits[0].tiles[0].device, splits)
+
+
 def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
-    """The best plan with direct hand-over, or the best one with leaders if that is at least as good. Plans with leaders
-    are searched first, direct hand-over in the remaining time."""
+    """The best plan with direct hand-over, also on fewer devices, for a share of the time limit: the descent on all
+    devices may end at a longer period."""
+    best, reason = _direct_on(request, clock)
+    if best is None:
+        raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
+    part = clock.within(clock.left() * _SHARE)
+    for devices in fewer_devices(request.cluster, (request.accounting.source, request.accounting.sink)):
+        if part.late():
+            break
+        some = request.on(devices)
+        if best.timed is None or _everything_s(some) >= best.timed.period_s * (1 - _CLOSE):
+            continue
+        fewer, _ = _direct_on(some, part)
+        if fewer is not None:
+            best = _shorter(request, best, fewer, on_devices(fewer.stages, devices), part)
+    return best
+
+
+def _everything_s(request: ExactRequest) -> float:
+    """A lower bound on the period of all pipelines."""
+    return total_bound_s(request.problem, request.cluster, comm="resources")
+
+
+def _shorter(
+    request: ExactRequest, best: FoundPipeline, fewer: FoundPipeline, drafts: StageDrafts, clock: Clock
+) -> FoundPipeline:
+    """The best plan, or `drafts`, the stages of the plan `fewer` on the devices of the whole cluster, if its period is
+    shorter. The bound of the best plan holds for both if they are of one space."""
+    assert best.timed is not None
+    below_s = best.timed.period_s * (1 - _CLOSE)
+    timed = timed_plan(request.problem, request.cluster, drafts, request.accounting, below_s=below_s, clock=clock)
+    limit_s = request.accounting.max_latency_s
+    if timed is None or timed.period_s >= below_s or (limit_s is not None and timed.latency_s > limit_s):
+        return best
+    bound_s = best.bound_s if best.space == fewer.space else _everything_s(request)
+    return FoundPipeline(drafts, min(bound_s, timed.period_s), states=best.states, timed=timed, space=fewer.space)
+
+
+def _direct_on(request: ExactRequest, clock: Clock) -> tuple[FoundPipeline | None, Message]:
+    """The best plan with direct hand-over, or the best one with leaders if that is at least as good; None with the
+    reason if there is none. Plans with leaders are searched first, direct hand-over in the remaining time."""
     problem, cluster = request.problem, request.cluster
     led, reason = None, Message()
     try:
@@ -213,9 +283,7 @@ def _direct(request: ExactRequest, clock: Clock) -> FoundPipeline:
         led_drafts=guides,
         incumbent=led,
     )
-    if best is not None:
-        return best
-    raise LimitReached(f"no pipeline found in {clock.budget} with direct hand-over; with leaders: ", reason)
+    return best, reason
 
 
 _FASTEST = 1e24

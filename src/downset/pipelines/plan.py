@@ -14,11 +14,13 @@ from downset.graph.core import Graph
 from downset.messages import Message
 from downset.methods import ChainName, Method, choose
 from downset.pipelines.accounting import CommName, TopologyName, accounting_of
+from downset.pipelines.chains import MOST_CHAINS, further_chains
 from downset.pipelines.check import verify_stages_cover
 from downset.pipelines.device_order import fastest_first
 from downset.pipelines.drafts import FoundPipeline, TimedPlan
 from downset.pipelines.floors import total_bound_s
 from downset.pipelines.least_memory import check_floors
+from downset.pipelines.memory import PlanMemory
 from downset.pipelines.network import (
     UnitChain,
     block_units,
@@ -38,8 +40,8 @@ __all__ = ["plan_pipeline"]
 
 Planner = Callable[..., FoundPipeline]
 _SPACE = (
-    "stages of consecutive units on disjoint sets of devices, fused strips from the fastest device down (of equal ones "
-    "source and sink last), one leader a stage"
+    "stages of consecutive units of one chain on disjoint sets of devices, fused strips from the fastest device down "
+    "(of equal ones source and sink last), one leader a stage"
 )
 """The plans of which a bound and a proof speak."""
 
@@ -93,9 +95,15 @@ def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     limit_s = clock.left()
     problem, notes = _problem(network, units, clock, chain=can.chain)
     check_floors(problem, cluster, accounting, graph, clock)
-    search = SearchWithinMemory(problem, graph, cluster, accounting, planner, clock.at_least(limit_s / 2))
+    several = graph is not None and units is None and can.chain == "relays" and accounting.comm == "resources"
+    part = clock.within(clock.left() * _FIRST) if several and accounting.topology == "direct" else clock
+    search = SearchWithinMemory(problem, graph, cluster, accounting, planner, part.at_least(limit_s * _FIRST))
     begin = time.perf_counter()
     answer, counted = search.best()
+    if graph is not None and several and counted.timed.period_s > _floor_s(problem, cluster) * (1 + 1e-9):
+        search = replace(search, clock=clock)
+        problem, answer, counted, tried = _on_further_chains(search, graph, answer, counted)
+        notes += [f"the best of {tried} chains of cuts"] if problem is not search.problem else []
     stopped = [f"stopped at the limit of {budget}"] if answer.stopped else []
     priced, memory = counted.timed, counted.memory
     seconds = time.perf_counter() - begin
@@ -134,6 +142,28 @@ def plan_pipeline(  # noqa: PLR0913 - users know its keywords
     )
 
 
+def _floor_s(problem: PricedChain, cluster: Cluster) -> float:
+    return total_bound_s(problem, cluster, comm="resources")
+
+
+def _on_further_chains(
+    first: SearchWithinMemory, graph: Graph, answer: FoundPipeline, counted: PlanMemory
+) -> tuple[PricedChain, FoundPipeline, PlanMemory, int]:
+    """The best plan of the first chain and of all others that the clock has time for, with its chain, and how many
+    chains there were."""
+    best, tried = (first.problem, answer, counted), 1
+    rows = first.accounting.topology == "direct"
+    for problem in further_chains(graph, first.cluster, clock=first.clock, rows=rows):
+        if first.clock.late():
+            break
+        part = first.clock.within(first.clock.left() / max(1, MOST_CHAINS + 1 - tried))
+        tried += 1
+        result = replace(first, problem=problem, clock=part).at_once()
+        if result is not None and result[1].timed.period_s < best[2].timed.period_s * (1 - 1e-9):
+            best = (problem, *result)
+    return *best, tried
+
+
 def _evidence(answer: FoundPipeline, name: str, priced: TimedPlan, floor_s: float, seconds: float) -> Evidence:
     period = priced.period_s
     bound = min(period, max(floor_s, answer.bound_s))
@@ -141,6 +171,8 @@ def _evidence(answer: FoundPipeline, name: str, priced: TimedPlan, floor_s: floa
     return Evidence(name, period, period if proven else bound, proven, answer.states, seconds)
 
 
+_FIRST = 0.5
+"""The share of the time for plans with direct hand-over on the first chain."""
 _MOST_CHAIN_S = 5.0
 """The most seconds for the chain of cuts. They do not grow with the time limit, so that a longer limit searches the
 same plans for longer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from downset.errors import UnsupportedError
+from downset.pipelines.drafts import StageDrafts
 from downset.pipelines.problem import Ints, SplitProblem, joined
 from downset.pipelines.segment_prices import Mask, SegmentPrices, either, read_rows, rows_of, sweeps
 
@@ -26,6 +27,9 @@ class PricedChain:
         self.across = None if problem.across is None else PricedChain(problem.across)
         self.facts: dict[str, tuple[int, ...]] = {}
         """Figures of the problem by name."""
+        self.beginnings: tuple[StageDrafts, ...] | None = None
+        """Plans to begin with on a further chain (`chains`); None on the first one, on which alone the other methods
+        plan."""
         self._coarse: PricedChain | None = None
         self._segments: dict[tuple[int, int], SegmentPrices] = {}
         self._needs: dict[tuple[int, ...], _Spans] = {}

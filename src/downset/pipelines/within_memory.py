@@ -96,6 +96,15 @@ class SearchWithinMemory:
             forbidden |= more
         return self._what_fits(first)
 
+    def at_once(self) -> tuple[FoundPipeline, PlanMemory] | None:
+        """The method's first plan, if it fits and is within the limits; None otherwise."""
+        try:
+            answer = self._ask(_too_heavy(self.problem, self.cluster))
+        except (InfeasibleError, LimitReached):
+            return None
+        counted = self.count.counted(answer.timed or self._timed(answer.stages))
+        return (answer, counted) if not counted.broken(self.cluster) and self._in_time(counted) else None
+
     def _ask(self, forbidden: Forbidden) -> FoundPipeline:
         answer: FoundPipeline = self.planner(
             self.problem,

@@ -34,7 +34,9 @@ _SHARE = 1 / 3
 """The share of the remaining time for one descent."""
 _VAIN = 3
 """The search ends after this many beginnings in a row without a better plan; later ones have higher loads."""
-_STRIPS = "stages of consecutive units on disjoint sets of devices, row strips from the fastest device down, "
+_STRIPS = (
+    "stages of consecutive units of one chain on disjoint sets of devices, row strips from the fastest device down, "
+)
 Space = Literal["one block", "any blocks", "all"]
 _SPACES: Mapping[Space, str] = {
     "one block": _STRIPS + "one fused block a stage, with leaders or handed over directly",
@@ -50,10 +52,11 @@ def direct(
     total_bound_s: float,
     led_drafts: Iterable[StageDrafts],
     incumbent: FoundPipeline | None,
+    offered: Iterable[StageDrafts] = (),
 ) -> FoundPipeline | None:
     """The best plan found until the end of the clock, at least as good as the incumbent; None if there is none within
-    the limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `total_bound_s`: a bound on
-    the period of all pipelines."""
+    the limits. `led_drafts`: plans with leaders, whose strips may be handed over directly. `offered`: plans that count
+    whatever time there is. `total_bound_s`: a bound on the period of all pipelines."""
     problem, cluster, accounting = request.problem, request.cluster, request.accounting
     best = _Best(request, clock)
     if incumbent is not None:
@@ -61,6 +64,8 @@ def direct(
         if alike is not None:
             best.offer(alike)
         best.offer(incumbent.stages, incumbent.timed)
+    for drafts in offered:
+        best.offer(drafts)
     if clock.late():
         return best.unproven(total_bound_s)
     space = direct_space(problem, cluster, accounting, forbidden=request.forbidden)

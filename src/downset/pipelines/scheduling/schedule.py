@@ -7,7 +7,7 @@ If enough frames may be inside, what a task waits for in its frame only decides 
 which no resource is taken twice are a schedule of period P. If transfers form a tree of ends, a walk over the tree that
 puts the arcs of an end one behind the other always finds such phases at the load bound: the first arc of an end leaves
 one free arc, into which all its other arcs fit. Otherwise periods above the bound are tried one after another.
-Complexity: O(tasks² · log tasks) for each period and rule tried, plus computing the period of the orders found.
+Complexity: O(tasks² · log tasks) for each period, rule and order tried, plus computing the period of the orders found.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ __all__ = ["ScheduleResult", "cyclic_schedule", "lone_frame_s", "one_at_a_time",
 
 _STEPS = (0.0, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 """By how much the tried periods are above the load bound."""
+_TRIES = 64
+"""The most tries to place all tasks of a period, each in another order."""
 _WALKED = 4
 """Walks along trees need several frames inside; with a smaller frame window they are not tried."""
 
@@ -231,7 +233,8 @@ def _as_ready(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
 
 
 def _longest_first(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
-    """Tasks with most resources first, then those of the busiest resources, wherever there is room."""
+    """Tasks with most resources first, then those of the busiest resources, wherever there is room. A task that finds
+    none comes first in the next try (squeaky wheel optimisation, Joslin and Clements, 1999)."""
     loads = loads_s(work.tasks, work.resources)
     place = {index: number for number, index in enumerate(work.order)}
 
@@ -240,14 +243,21 @@ def _longest_first(work: _SchedulingProblem, period: float) -> Iterator[list[flo
         busiest = max((loads[resource] for resource in task.resources), default=0.0)
         return (-len(task.resources), -busiest, -task.seconds, place[index])
 
-    circle, phases = Circle(work.resources, period), [0.0] * len(work.tasks)
-    for index in sorted(work.order, key=weight):
-        task = work.tasks[index]
-        start_s = circle.first_free(task.resources, task.seconds, 0.0)
-        if start_s is None:
+    order = sorted(work.order, key=weight)
+    for _ in range(_TRIES):
+        circle, phases = Circle(work.resources, period), [0.0] * len(work.tasks)
+        for position, index in enumerate(order):
+            task = work.tasks[index]
+            start_s = circle.first_free(task.resources, task.seconds, 0.0)
+            if start_s is None:
+                order.insert(0, order.pop(position))
+                break
+            phases[index] = circle.take(task.resources, task.seconds, start_s)
+        else:
+            yield phases
             return
-        phases[index] = circle.take(task.resources, task.seconds, start_s)
-    yield phases
+        if work.late():
+            return
 
 
 def _along_trees(work: _SchedulingProblem, period: float) -> Iterator[list[float]]:
