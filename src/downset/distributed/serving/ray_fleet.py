@@ -315,7 +315,7 @@ def cluster(
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        if keys is None:
+        if local or keys is None:
             own_keys, keys_of = _local_keys(folder, devices)
             environment: Mapping[str, str] = token_environment(own_keys.token)
         else:

@@ -25,7 +25,16 @@ from downset.distributed.wire.messages import (
     header_of,
 )
 
-__all__ = ["CONNECTS_S", "Connection", "client_context", "dialled", "server_context", "welcomed"]
+__all__ = [
+    "CONNECTS_S",
+    "Connection",
+    "client_context",
+    "dialled",
+    "name_in",
+    "server_context",
+    "set_limits",
+    "welcomed",
+]
 
 Array = npt.NDArray[Any]
 CONNECTS_S = 20.0
@@ -76,7 +85,7 @@ def welcomed(context: ssl.SSLContext, plain: socket.socket) -> Connection:
 
 def _wrapped(plain: socket.socket, wrap: Any, *, patient: bool = True) -> Connection:
     try:
-        _set_limits(plain)
+        set_limits(plain)
         connection = Connection(wrap())
     except BaseException:
         plain.close()
@@ -86,7 +95,8 @@ def _wrapped(plain: socket.socket, wrap: Any, *, patient: bool = True) -> Connec
     return connection
 
 
-def _set_limits(plain: socket.socket) -> None:
+def set_limits(plain: socket.socket) -> None:
+    """Let the kernel end a connection whose other machine is gone."""
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
@@ -99,15 +109,19 @@ def _set_limits(plain: socket.socket) -> None:
             plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+def name_in(certificate: Any) -> str:
+    """The name in a certificate as `getpeercert` returns it; empty where there is none."""
+    parts = (certificate or {}).get("subject", ())
+    return next((value for part in parts for key, value in part if key == "commonName"), "")
+
+
 class Connection:
     """An encrypted connection. `certificate`: the name in the certificate of the other end."""
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
         self._tls = tls
         self._low_water = 1
-        shown: Any = tls.getpeercert() or {}
-        names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-        self.certificate = names[0] if names else ""
+        self.certificate = name_in(tls.getpeercert())
 
     def patient(self) -> None:
         """Wait without a limit from now on."""
