@@ -18,9 +18,9 @@ import numpy.typing as npt
 from downset.distributed.keys import DeviceKeys
 from downset.distributed.wire.messages import (
     MOST_HEADER_BYTES,
+    MOST_PAYLOAD_BYTES,
     PREFIX,
     Header,
-    MalformedMessage,
     header_bytes,
     header_of,
 )
@@ -121,6 +121,7 @@ class Connection:
     def __init__(self, tls: ssl.SSLSocket) -> None:
         self._tls = tls
         self._low_water = 1
+        self._unread = 0  # bytes of the present payload
         self.certificate = name_in(tls.getpeercert())
 
     def patient(self) -> None:
@@ -141,26 +142,30 @@ class Connection:
             self._tls.sendall(part)
 
     def receive_header(self) -> tuple[Header, int]:
-        """The next header, and the bytes of its payload, which is to be read next. Raises MalformedMessage, EOFError if
-        the other end has closed the connection, and OSError if it was lost."""
+        """The next header, and the bytes of its payload, which is to be read next. Raises MalformedMessage, after which
+        `skip_rest` leads to the next message, EOFError if the other end has closed the connection, and OSError if it
+        was lost, or if these bytes are not the begin of a message."""
         head_bytes, nbytes = PREFIX.unpack(self._exactly(PREFIX.size))
-        if not 0 < head_bytes <= MOST_HEADER_BYTES:
-            raise MalformedMessage(f"a header of {head_bytes} bytes")
-        return header_of(bytes(self._exactly(head_bytes))), nbytes
+        if not 0 < head_bytes <= MOST_HEADER_BYTES or nbytes > MOST_PAYLOAD_BYTES:
+            raise ConnectionAbortedError(f"it sent a header of {head_bytes} bytes with {nbytes} behind it")
+        head = bytes(self._exactly(head_bytes))
+        self._unread = nbytes
+        return header_of(head), nbytes
 
     def receive_into(self, arrays: Sequence[Array]) -> None:
         """Fill contiguous arrays with the payload."""
         for array in arrays:
             if array.nbytes:
                 self._fill(_bytes_of(array))
+                self._unread -= array.nbytes
 
-    def skip(self, nbytes: int) -> None:
-        """Read a payload that nobody wants."""
-        room = memoryview(bytearray(min(nbytes, _WAKES_BYTES)))
-        while nbytes:
-            count = min(nbytes, len(room))
+    def skip_rest(self) -> None:
+        """Read what is left of a payload that nobody wants."""
+        room = memoryview(bytearray(min(self._unread, _WAKES_BYTES)))
+        while self._unread:
+            count = min(self._unread, len(room))
             self._fill(room[:count])
-            nbytes -= count
+            self._unread -= count
 
     def _exactly(self, nbytes: int) -> bytearray:
         data = bytearray(nbytes)
