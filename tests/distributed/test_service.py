@@ -66,7 +66,7 @@ def graph(model):
 
 @pytest.fixture(scope="module")
 def camera():
-    return issue_keys(authority(), "camera", hosts=[])
+    return issue_keys(authority(), "camera", hosts=None)
 
 
 class Served:
@@ -496,7 +496,7 @@ def test_metrics_count_what_happened(graph, tmp_path):
 
 
 def test_who_has_no_keys_of_ours_is_refused(graph, camera, tmp_path):
-    theirs = issue_keys(make_authority(tmp_path / "theirs"), "camera", hosts=[])
+    theirs = issue_keys(make_authority(tmp_path / "theirs"), "camera", hosts=None)
     with serving(graph, tmp_path, keys=keys_of("driver")) as served:
         for keys in (theirs, None):
             client = ServiceClient(served.address, keys=keys, timeout_s=0.3)
@@ -518,7 +518,7 @@ def test_who_has_no_keys_of_ours_is_refused(graph, camera, tmp_path):
 def test_keys_of_a_client_open_no_cluster(camera, graph, tmp_path):
     """It has no token, nobody takes it for a server, and devices take no frame from it."""
     assert not (camera / "token").exists()
-    with pytest.raises(LoadError, match="no token"):
+    with pytest.raises(LoadError, match="cannot read .*token: no such file; keys of a client"):
         open_keys(camera)
     keys = open_keys(camera, token=False)
     assert keys.hosts == ()

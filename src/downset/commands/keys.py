@@ -66,10 +66,10 @@ def issue(
     from downset.distributed.keys import issue_keys
 
     if client and hosts:
-        raise UsageError("--client makes keys for who is no server: give no --host with it")
+        raise UsageError("--client makes keys for a program that nobody connects to: leave out --host")
     if not client and not hosts:
         raise UsageError(f"--host says under which address other nodes reach {name}; --client makes keys without one")
-    folder = issue_keys(authority, name, hosts=hosts, folder=output, days=days)
+    folder = issue_keys(authority, name, hosts=None if client else hosts, folder=output, days=days)
     _tell(
         folder,
         f"{folder}: the keys of {name}. Copy this folder to {'its machine' if client else 'the device'} (it keeps its "

@@ -31,18 +31,18 @@ class JsonLines(logging.Formatter):
     has them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        found |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
-        return msgspec.json.encode(found).decode()
+        fields |= {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
+        return msgspec.json.encode(fields).decode()
 
 
 class Listening:
-    """What was asked for by `--listen`, checked before anything starts. Raises UsageError for what cannot be."""
+    """The settings of `--listen`, checked before anything starts. Raises UsageError for those that are not possible."""
 
     def __init__(self, address: str, keys: str | None, *, deadline_s: float, queue: int) -> None:
         from downset.distributed.keys import open_keys

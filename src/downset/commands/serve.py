@@ -189,7 +189,7 @@ def serve(
 
 
 def _listening(source: str | None, output: str | None, *, as_json: bool, **options: Any) -> Listening | None:
-    """What --listen asks for; None without it. It runs until it is stopped, so that it goes with no output."""
+    """The settings of --listen; None without it. Raises UsageError for outputs, as it runs until it is stopped."""
     from downset.commands.listening import Listening
 
     if options["listen"] is None:

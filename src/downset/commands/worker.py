@@ -68,7 +68,7 @@ def worker(head: str, name: str, keys: str, quiet: bool, as_json: bool, **option
         if install == "-":
             click.echo(unit, nl=False)
             return
-        write_whole(install, unit)
+        write_whole(install, unit.encode())
         talk.print(f"written: {install}; it starts with the board after", markup=False, soft_wrap=True)
         talk.print(
             f"  sudo cp {install} /etc/systemd/system/ && sudo systemctl daemon-reload && sudo systemctl enable --now "

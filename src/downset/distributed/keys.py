@@ -26,6 +26,7 @@ from downset.process.whole_files import part_beside, write_private
 __all__ = [
     "DeviceKeys",
     "issue_keys",
+    "known_keys",
     "make_authority",
     "new_token",
     "open_keys",
@@ -115,14 +116,14 @@ def issue_keys(
     authority: str | os.PathLike[str],
     name: str,
     *,
-    hosts: Sequence[str],
+    hosts: Sequence[str] | None,
     folder: str | os.PathLike[str] | None = None,
     days: int = 825,
 ) -> Path:
     """Make the folder that a device needs: its certificate and key, the authority's certificate, and the token.
 
-    `hosts`: the addresses or host names under which other nodes reach the device; TLS accepts only these. Without any,
-    the keys are those of a client of a service: they have no token, and nobody takes their owner for a server.
+    `hosts`: the addresses or host names under which other nodes reach the device; TLS accepts only these. None: the
+    keys are those of a client of a service: they have no token, and nobody takes their owner for a server.
     `folder`: AUTHORITY/NAME if not given. `days`: how long the certificate is valid. Raises UsageError for an invalid
     name or host, and LoadError for an authority that is damaged or that other users can read."""
     x509, _, _ = _cryptography()
@@ -130,6 +131,8 @@ def issue_keys(
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a device name: letters, digits, _ . and -, at most 63")
+    if hosts is not None and not hosts:
+        raise UsageError(f"{name}: give at least one address or host name under which other nodes reach it")
     source = Path(authority)
     _check_private(source, (_CERTIFICATE, _KEY, _TOKEN))
     issuer, issuer_key = _read_certificate(source / _CERTIFICATE), _read_key(source / _KEY)
@@ -180,7 +183,9 @@ def open_keys(folder: str | os.PathLike[str], *, token: bool = True) -> DeviceKe
     LoadError that says which of these does not hold."""
     place = Path(folder)
     if token and not (place / _TOKEN).exists() and (place / _DEVICE_CERTIFICATE).exists():
-        raise LoadError(f"{place} has no token: keys of a client of a service open no cluster; issue keys of a device")
+        raise LoadError(
+            f"cannot read {place / _TOKEN}: no such file; keys of a client of a service have none and open no cluster"
+        )
     _check_private(place, (_DEVICE_CERTIFICATE, _DEVICE_KEY, _CERTIFICATE, *([_TOKEN] if token else [])))
     certificate, key = _read_certificate(place / _DEVICE_CERTIFICATE), _read_key(place / _DEVICE_KEY)
     issuer = _read_certificate(place / _CERTIFICATE)
@@ -205,6 +210,12 @@ def open_keys(folder: str | os.PathLike[str], *, token: bool = True) -> DeviceKe
     _, _, oid = _cryptography()
     name = certificate.subject.get_attributes_for_oid(oid.COMMON_NAME)[0].value
     return DeviceKeys(place.absolute(), str(name), certificate.not_valid_after_utc, _hosts(certificate))
+
+
+def known_keys(folder: str | os.PathLike[str], name: str) -> DeviceKeys:
+    """The keys of a folder that `open_keys` has checked before, with the name that it found. What else is in their
+    certificate is not read."""
+    return DeviceKeys(Path(folder), name, datetime.max.replace(tzinfo=UTC), ())
 
 
 def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from downset.errors import DownsetError, UsageError
 
-__all__ = ["Admission", "Busy", "Late", "LivePipeline", "Request", "ServiceLimits"]
+__all__ = ["Admission", "Busy", "Late", "LivePipeline", "AdmittedFrame", "ServiceLimits"]
 
 Array = npt.NDArray[Any]
 Outputs = Mapping[str, Array]
@@ -27,7 +27,7 @@ _MOST_S = 1e6
 
 
 class LivePipeline(Protocol):
-    """What admission needs of a `RunningPipeline`."""
+    """The part of a `RunningPipeline` that admission needs."""
 
     def submit(self, frame: Any) -> int:
         """Hand over a frame; waits for room."""
@@ -36,7 +36,7 @@ class LivePipeline(Protocol):
         """The results in the order of the frames."""
 
     def finish(self) -> None:
-        """No frame comes any more."""
+        """State that no frame comes any more."""
 
 
 class Busy(Exception):
@@ -61,7 +61,7 @@ class ServiceLimits:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class AdmittedFrame:
     """A frame that was admitted. `answer`: its outputs, on the loop's thread. `fingerprint`: of its content."""
 
     frame: Mapping[str, Array] | None
@@ -77,11 +77,11 @@ class Admission:
     def __init__(self, pipeline: LivePipeline, limits: ServiceLimits, loop: asyncio.AbstractEventLoop) -> None:
         self._pipeline, self._limits, self._loop = pipeline, limits, loop
         self._changed = threading.Condition()
-        self._queue: deque[Request] = deque()
-        self._inside: deque[Request] = deque()
+        self._queue: deque[AdmittedFrame] = deque()
+        self._inside: deque[AdmittedFrame] = deque()
         self._open: Counter[str] = Counter()
         self._arriving = 0
-        self._kept: OrderedDict[str, OrderedDict[str, Request]] = OrderedDict()
+        self._kept: OrderedDict[str, OrderedDict[str, AdmittedFrame]] = OrderedDict()
         self._closing = False
         self.failed: BaseException | None = None
         self.ended = threading.Event()
@@ -138,7 +138,7 @@ class Admission:
 
     def submit(
         self, client: str, frame: Mapping[str, Array], timeout_s: float | None, key: str = "", fingerprint: bytes = b""
-    ) -> Request:
+    ) -> AdmittedFrame:
         """Put a frame into the queue. One that the client has sent under this key before is not taken again: the
         request of that time is returned. Raises UsageError if it had another content, and Busy where too many requests
         under keys have no answer yet."""
@@ -149,7 +149,7 @@ class Admission:
         if before is not None and not (before.answer.done() and before.answer.exception()):
             return before
         until_s = time.monotonic() + min(timeout_s or self._limits.deadline_s, _MOST_S)
-        request = Request(frame, until_s, self._loop.create_future(), fingerprint)
+        request = AdmittedFrame(frame, until_s, self._loop.create_future(), fingerprint)
         request.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # it may be unwanted
         if key:
             self._keep(client, key, request)
@@ -158,7 +158,7 @@ class Admission:
             self._changed.notify_all()
         return request
 
-    def _keep(self, client: str, key: str, request: Request) -> None:
+    def _keep(self, client: str, key: str, request: AdmittedFrame) -> None:
         """Keep the answer under this key until newer ones of the client need its place."""
         kept = self._kept.setdefault(client, OrderedDict())
         self._kept.move_to_end(client)
@@ -193,7 +193,7 @@ class Admission:
         except Exception as error:
             self._fail(error)
 
-    def _next(self) -> Request | None:
+    def _next(self) -> AdmittedFrame | None:
         with self._changed:
             while True:
                 while self._queue:
@@ -214,13 +214,13 @@ class Admission:
             self._fail(error)
         self.ended.set()
 
-    def _answer(self, request: Request, found: Outputs | Exception) -> None:
+    def _answer(self, request: AdmittedFrame, outcome: Outputs | Exception) -> None:
         def answer() -> None:
             if not request.answer.done():
-                if isinstance(found, Exception):
-                    request.answer.set_exception(found)
+                if isinstance(outcome, Exception):
+                    request.answer.set_exception(outcome)
                 else:
-                    request.answer.set_result(found)
+                    request.answer.set_result(outcome)
 
         self._tell(answer)
 

@@ -183,15 +183,15 @@ class ServiceClient:
             raise
 
     def _connection(self) -> http.client.HTTPConnection:
-        found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
-        if found is None:
+        connection: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
+        if connection is None:
             if self._context is None:
-                found = http.client.HTTPConnection(self._host, self._port)
+                connection = http.client.HTTPConnection(self._host, self._port)
             else:
-                found = http.client.HTTPSConnection(self._host, self._port, context=self._context)
-            self._of_thread.connection = found
-            self._connections.append(found)
-        return found
+                connection = http.client.HTTPSConnection(self._host, self._port, context=self._context)
+            self._of_thread.connection = connection
+            self._connections.append(connection)
+        return connection
 
 
 def _error_in(answer: bytes, status: int) -> str:

@@ -49,7 +49,7 @@ class ServiceMetrics:
         self._seconds.observe(seconds)
 
     def describe(self) -> list[Any]:
-        """What `prometheus_client` asks of a collector when it is registered."""
+        """Describe nothing, so that `prometheus_client` collects nothing when this is registered."""
         return []
 
     def collect(self) -> Iterator[Any]:

@@ -46,7 +46,7 @@ _NUMBER_BYTES = 32
 """The most characters of a number in JSON, with what separates it from the next one."""
 
 
-class _Tensor(msgspec.Struct):
+class _TensorForm(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
@@ -60,14 +60,14 @@ class _Wanted(msgspec.Struct):
 
 
 class _Infer(msgspec.Struct):
-    inputs: list[_Tensor]
+    inputs: list[_TensorForm]
     id: str = ""
     parameters: dict[str, Any] = {}
     outputs: list[_Wanted] = []
 
 
 class _Answer(msgspec.Struct):
-    outputs: list[_Tensor]
+    outputs: list[_TensorForm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _timeout_s(parameters: Mapping[str, Any]) -> float | None:
     return microseconds / 1e6
 
 
-def _array(tensor: _Tensor, left: memoryview) -> tuple[Array, memoryview]:
+def _array(tensor: _TensorForm, left: memoryview) -> tuple[Array, memoryview]:
     """A tensor of a message, and the bytes behind it."""
     name = next((ours for ours, theirs in _DATATYPES.items() if theirs == tensor.datatype), None)
     if name is None:
@@ -182,16 +182,17 @@ def _of_bytes(name: str, data: memoryview, dtype: np.dtype[Any], shape: tuple[in
     return array.astype(dtype, copy=False)
 
 
-def _of_numbers(tensor: _Tensor, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _of_numbers(tensor: _TensorForm, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     try:
         given = np.array([] if tensor.data is None else tensor.data)
         if given.size == 0:
             given = given.astype(dtype)
-        known = given.dtype.kind == dtype.kind == "b" or (given.dtype.kind in "iuf" and dtype.kind in "iuf")
-        if not known or (dtype.kind in "iu" and (given != (found := given.astype(dtype))).any()):
+        if not (given.dtype.kind == dtype.kind == "b" or (given.dtype.kind in "iuf" and dtype.kind in "iuf")):
             raise ValueError
-        found = given.astype(dtype)
-        return found.reshape(shape)
+        array = given.astype(dtype)
+        if dtype.kind in "iu" and (given != array).any():
+            raise ValueError
+        return array.reshape(shape)
     except (ValueError, OverflowError):
         raise UsageError(f"{tensor.name!r}: its data is not {dtype} {list(shape)}") from None
 
@@ -239,7 +240,7 @@ def decode_response(body: bytes, header_bytes: int | None) -> dict[str, Array]:
         answer = msgspec.json.decode(text, type=_Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"the answer is not one of the Open Inference Protocol: {error}") from None
-    found = {}
+    outputs = {}
     for tensor in answer.outputs:
-        found[tensor.name], left = _array(tensor, left)
-    return found
+        outputs[tensor.name], left = _array(tensor, left)
+    return outputs

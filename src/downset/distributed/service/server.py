@@ -142,9 +142,9 @@ class Service:
     async def _server_metadata(self, _: Any) -> Any:
         from importlib.metadata import version
 
-        found = {"name": "downset", "version": version("downset"), "extensions": ["binary_tensor_data"]}
-        found["model"] = self._name  # not of the protocol: there is one model
-        return self._web.json_response(found)
+        about = {"name": "downset", "version": version("downset"), "extensions": ["binary_tensor_data"]}
+        about["model"] = self._name  # not of the protocol: there is one model
+        return self._web.json_response(about)
 
     async def _live(self, _: Any) -> Any:
         return self._web.Response()
@@ -187,20 +187,20 @@ class Service:
             asked = decode_request(body, header_bytes, self._graph)
             self._pipeline.inputs_of(asked.inputs)
             fingerprint = blake2b(body, digest_size=16).digest() if key else b""
-            found = self._admission.submit(client, asked.inputs, asked.timeout_s, key, fingerprint)
+            admitted = self._admission.submit(client, asked.inputs, asked.timeout_s, key, fingerprint)
             arrived()
-            outputs = await self._result(asked, found)
-            self._metrics.took(time.monotonic() - found.came_s)
+            outputs = await self._result(asked, admitted)
+            self._metrics.took(time.monotonic() - admitted.came_s)
             content, headers = encode_response(self._name, asked, outputs)
             response = self._web.Response(body=content, headers=headers)
             await response.prepare(request)
             await response.write_eof()  # here, so that the place is held until the client has read the answer
             return response
 
-    async def _result(self, asked: InferRequest, found: Any) -> Any:
+    async def _result(self, asked: InferRequest, admitted: Any) -> Any:
         try:
             async with asyncio.timeout(asked.timeout_s or self._limits.deadline_s):
-                return await asyncio.shield(found.answer)
+                return await asyncio.shield(admitted.answer)
         except TimeoutError:
             raise Late from None
 

@@ -129,9 +129,9 @@ class Incoming:
         self.connections: dict[str, Connection] = {}
 
     def read(self, connection: Connection, hello: Hello, take: Callable[[Header, int], None]) -> str | None:
-        """Give `take` what a peer sends, which reads the payload of so many bytes. Where it raises MalformedMessage, the
-        message counts for nothing, and the next one is read. Returns why the connection ended; None if the run did. A
-        client of another run, under another name than that of its certificate, or whose peer
+        """Give `take` what a peer sends, which reads the payload of so many bytes. Where it raises MalformedMessage,
+        the message counts for nothing, and the next one is read. Returns why the connection ended; None if the run did.
+        A client of another run, under another name than that of its certificate, or whose peer
         sends already, is refused: nothing is read from it, and None is returned."""
         if not self._admits(connection, hello):
             return None
