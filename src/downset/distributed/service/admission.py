@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from downset.errors import DownsetError, UsageError
 
-__all__ = ["Admission", "Busy", "Late", "LivePipeline", "AdmittedFrame", "ServiceLimits"]
+__all__ = ["Admission", "AdmittedFrame", "Busy", "Late", "LivePipeline", "ServiceLimits"]
 
 Array = npt.NDArray[Any]
 Outputs = Mapping[str, Array]

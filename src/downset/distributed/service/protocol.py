@@ -46,7 +46,7 @@ _NUMBER_BYTES = 32
 """The most characters of a number in JSON, with what separates it from the next one."""
 
 
-class _TensorForm(msgspec.Struct):
+class _NamedTensor(msgspec.Struct):
     name: str
     datatype: str
     shape: list[int]
@@ -60,14 +60,14 @@ class _Wanted(msgspec.Struct):
 
 
 class _Infer(msgspec.Struct):
-    inputs: list[_TensorForm]
+    inputs: list[_NamedTensor]
     id: str = ""
     parameters: dict[str, Any] = {}
     outputs: list[_Wanted] = []
 
 
 class _Answer(msgspec.Struct):
-    outputs: list[_TensorForm]
+    outputs: list[_NamedTensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _timeout_s(parameters: Mapping[str, Any]) -> float | None:
     return microseconds / 1e6
 
 
-def _array(tensor: _TensorForm, left: memoryview) -> tuple[Array, memoryview]:
+def _array(tensor: _NamedTensor, left: memoryview) -> tuple[Array, memoryview]:
     """A tensor of a message, and the bytes behind it."""
     name = next((ours for ours, theirs in _DATATYPES.items() if theirs == tensor.datatype), None)
     if name is None:
@@ -182,7 +182,7 @@ def _of_bytes(name: str, data: memoryview, dtype: np.dtype[Any], shape: tuple[in
     return array.astype(dtype, copy=False)
 
 
-def _of_numbers(tensor: _TensorForm, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _of_numbers(tensor: _NamedTensor, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     try:
         given = np.array([] if tensor.data is None else tensor.data)
         if given.size == 0:

@@ -37,6 +37,10 @@ __all__ = ["Service", "ServiceLimits", "listening", "web_library"]
 _log = logging.getLogger("downset.service")
 _WHAT = "listening for frames"
 _HANDSHAKE_S = 20.0
+_PIECE_BYTES = 64 << 10
+"""An answer is written in pieces: only between two of them TLS in asyncio waits for a client that does not read."""
+_PAUSE_S = 3600.0
+"""How long a client may not read an answer before its connection is closed."""
 _MOST_KEY = 128
 """The most characters of an Idempotency-Key."""
 
@@ -126,11 +130,15 @@ class Service:
                 web.get("/metrics", self._tell_metrics),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0, keepalive_timeout=_PAUSE_S)
         await runner.setup()
-        limit_s = None if self._context is None else _HANDSHAKE_S
+        limits_s = (None, None) if self._context is None else (_HANDSHAKE_S, _PAUSE_S)
         server = await self._loop.create_server(
-            runner.server, sock=self._listener, ssl=self._context, ssl_handshake_timeout=limit_s
+            runner.server,
+            sock=self._listener,
+            ssl=self._context,
+            ssl_handshake_timeout=limits_s[0],
+            ssl_shutdown_timeout=limits_s[1],
         )
         self._up.set()
         await self._stopping.wait()
@@ -192,9 +200,12 @@ class Service:
             outputs = await self._result(asked, admitted)
             self._metrics.took(time.monotonic() - admitted.came_s)
             content, headers = encode_response(self._name, asked, outputs)
-            response = self._web.Response(body=content, headers=headers)
+            response = self._web.StreamResponse(headers=headers)
+            response.content_length = len(content)
             await response.prepare(request)
-            await response.write_eof()  # here, so that the place is held until the client has read the answer
+            for start in range(0, len(content), _PIECE_BYTES):
+                await response.write(memoryview(content)[start : start + _PIECE_BYTES])
+            await response.write_eof()
             return response
 
     async def _result(self, asked: InferRequest, admitted: Any) -> Any:
@@ -243,5 +254,5 @@ def listening(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port}: {error.strerror or error}; another program may listen there, or give "
             "another port"
         ) from None
-    set_limits(listener)  # connections that are accepted have them too
+    set_limits(listener, patient=True)  # connections that are accepted have them too
     return listener

@@ -95,15 +95,16 @@ def _wrapped(plain: socket.socket, wrap: Any, *, patient: bool = True) -> Connec
     return connection
 
 
-def set_limits(plain: socket.socket) -> None:
-    """Let the kernel end a connection whose other machine is gone."""
+def set_limits(plain: socket.socket, *, patient: bool = False) -> None:
+    """Let the kernel end a connection whose other machine is gone. `patient`: one whose other end lives and does not
+    read stays; else the kernel ends it too, after the time of bytes that nobody acknowledges."""
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _IDLE_S),
         ("TCP_KEEPINTVL", _ASKS_S),
         ("TCP_KEEPCNT", _ASKS),
-        ("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_MS),
+        ("TCP_USER_TIMEOUT", 0 if patient else _UNACKNOWLEDGED_MS),
     ):
         if hasattr(socket, name):  # Linux has all of them
             plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
