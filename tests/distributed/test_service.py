@@ -380,8 +380,7 @@ def test_a_client_that_stops_reading_loses_nothing_and_keeps_nobody_waiting(nbyt
             status, answer, _ = same._ask("POST", INFER, b"{}")
             assert status == (503 if holds else 400)
             assert not holds or "3 requests of this client are open" in json.loads(answer)["error"]
-        other = issue_keys(authority(), "robot", hosts=None)
-        with ServiceClient(served.address, keys=other, in_flight=3) as client:
+        with ServiceClient(served.address, keys=keys_of("d0").folder, in_flight=3) as client:
             found = [outputs["flat"][0] for outputs in client.run(marked(10 + k) for k in range(4))]
         assert found == [10, 11, 12, 13]
         time.sleep(1.0)
