@@ -38,7 +38,8 @@ _log = logging.getLogger("downset.service")
 _WHAT = "listening for frames"
 _HANDSHAKE_S = 20.0
 _PIECE_BYTES = 64 << 10
-"""An answer is written in pieces: only between two of them TLS in asyncio waits for a client that does not read."""
+"""An answer is written in pieces: only between two of them TLS in asyncio waits for a client that does not read. A
+connection that closes with bytes in the buffer of TLS would stay open, so that the handler waits until it is empty."""
 _PAUSE_S = 3600.0
 """How long a client may not read an answer before its connection is closed."""
 _MOST_KEY = 128
@@ -200,6 +201,8 @@ class Service:
             outputs = await self._result(asked, admitted)
             self._metrics.took(time.monotonic() - admitted.came_s)
             content, headers = encode_response(self._name, asked, outputs)
+            if request.transport is not None:
+                request.transport.set_write_buffer_limits(high=1, low=0)
             response = self._web.StreamResponse(headers=headers)
             response.content_length = len(content)
             await response.prepare(request)
