@@ -208,7 +208,6 @@ def paused(orders: dict[str, Any], tensor: dict[str, Any]) -> dict[str, float]:
         ]
         head += [f"{name}: {value}" for name, value in headers.items()]
         plain = socket.create_connection((host, int(port)))
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connections.append(context.wrap_socket(plain, server_hostname=host))
         connections[-1].sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
     time.sleep(0.8 * orders["seconds"])

@@ -460,6 +460,7 @@ def test_what_was_taken_is_answered_when_the_service_ends(graph):
             closes = threading.Thread(target=served.service.close)
             closes.start()
             wait_for(lambda: served.ask(path="/v2/health/ready")[0] == 503)
+            time.sleep(0.8)
             assert served.ask(path="/v2/health/live")[0] == 200
             served.pipeline.gate.set()
             assert [answer.result(30)["flat"][0] for answer in answers] == [0, 1, 2, 3]

@@ -181,7 +181,7 @@ class Admission:
         with self._changed:
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join(1.0)
+            thread.join(0.2)
 
     # On threads of their own.
 
