@@ -132,16 +132,16 @@ def wait_until(folder: Path, said: str, service: subprocess.Popen[bytes]) -> Non
 def disturb(bed: Bed, names: Sequence[str], seconds: float) -> list[str]:
     """Kill a process of a device after a third of the time, and cut the link of another one after the second."""
     time.sleep(seconds / 3)
-    found = []
+    faults = []
     for process in bed.processes(2):
         if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"ray::RayDevice"):
             os.kill(process, signal.SIGKILL)
-            found.append(f"{names[1]} killed")
+            faults.append(f"{names[1]} killed")
     time.sleep(seconds / 3)
     bed.cut(3)
     time.sleep(min(_CUT_S, seconds / 6))
     bed.cut(3, off=False)
-    return [*found, f"{names[2]} cut off"]
+    return [*faults, f"{names[2]} cut off"]
 
 
 # In the last namespace.
