@@ -108,6 +108,7 @@ bench-testbed: $(VENV)/dev.stamp  ## pipelines measured on Ray in network namesp
 	for medium in links shared; do for devices in 4 8; do $(BIN)/python -m experiments.testbed.measured --devices $$devices --medium $$medium || exit 1; done; done
 	$(BIN)/python -m experiments.testbed.replans
 	$(BIN)/python -m experiments.cluster.frame_cost
+	$(BIN)/python -m experiments.cluster.service
 	$(BIN)/python -m experiments.testbed.figures
 
 bench-arenas: $(VENV)/dev.stamp  ## the memory paper's tables, exact objects and offsets, and how planning time grows

@@ -71,6 +71,7 @@ LIBRARIES = {
 EXECUTING = {"formats", "kernels", "executor", "runtimes", "distributed", "integrations"}
 EXTRAS = {
     "ai_edge_litert",
+    "aiohttp",
     "cryptography",
     "executorch",
     "flatbuffers",
@@ -78,6 +79,7 @@ EXTRAS = {
     "onnx",
     "onnx_ir",
     "onnxruntime",
+    "prometheus_client",
     "ray",
     "tflite_micro",
     "torch",

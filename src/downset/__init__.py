@@ -9,6 +9,7 @@ from importlib import import_module
 
 _HOME = {
     "Arena": "results.plans",
+    "AsyncServiceClient": "distributed.service.client",
     "Cluster": "clusters.model",
     "Comparison": "results.comparisons",
     "DeviceUse": "results.serving",
@@ -44,6 +45,7 @@ _HOME = {
     "RunningPipeline": "distributed.serving.serve",
     "ServeEvent": "results.serving",
     "Served": "results.serving",
+    "ServiceClient": "distributed.service.client",
     "SessionSettings": "results.sessions",
     "SessionTaken": "results.sessions",
     "Shard": "formats.shards.write",

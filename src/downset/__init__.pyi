@@ -4,6 +4,8 @@ from downset.arenas.plan import plan_arena as plan_arena
 from downset.arenas.plan import plan_shared as plan_shared
 from downset.clusters.model import Cluster as Cluster
 from downset.clusters.toml_file import load_cluster as load_cluster
+from downset.distributed.service.client import AsyncServiceClient as AsyncServiceClient
+from downset.distributed.service.client import ServiceClient as ServiceClient
 from downset.distributed.serving.serve import RunningPipeline as RunningPipeline
 from downset.distributed.serving.serve import serve as serve
 from downset.distributed.simulator import Disturbance as Disturbance
@@ -94,6 +96,7 @@ from downset.tuning.tune import tune_stages as tune_stages
 __all__ = [
     "MEMORY_MODELS",
     "Arena",
+    "AsyncServiceClient",
     "Cluster",
     "Comparison",
     "DeviceUse",
@@ -128,6 +131,7 @@ __all__ = [
     "RunningPipeline",
     "ServeEvent",
     "Served",
+    "ServiceClient",
     "SessionSettings",
     "SessionTaken",
     "Shard",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -37,3 +38,34 @@ def test_devices_that_end_with_the_heads_node_are_not_lost_one_by_one():
     assert isinstance(gone, UnsupportedError) and str(gone).startswith("Ray's head node ended: a process of it is gone")
     lost = fleet._explained("d0", RayActorError("The actor died unexpectedly before finishing this task."))
     assert isinstance(lost, DeviceLost) and lost.device == "d0"
+
+
+def test_a_local_node_that_ends_at_its_start_is_started_again_and_at_last_told():
+    """One that had joined is left alone: what its end means is for the driver to say."""
+
+    class Node:
+        def __init__(self, device, ends):
+            self.options, self.left, self.starts = SimpleNamespace(device=device), ends, 1
+
+        @property
+        def running(self):
+            return self.starts > self.left
+
+        def again(self):
+            self.starts += 1
+
+        def last_error(self):
+            return "its agent was not up in time"
+
+    fleet = object.__new__(ray_fleet.RayFleet)
+    fleet._node, fleet._own_node, fleet._seen, fleet._starts = None, "head", {"joined"}, Counter()
+    fleet.nodes = lambda: [{"NodeID": "head", "Resources": {}}]
+    nodes = {device: Node(device, ends) for device, ends in (("joined", 99), ("late", 2), ("well", 0))}
+    fleet.local_nodes = tuple(nodes.values())
+    for _ in range(6):
+        assert fleet.present() == set()
+    assert [node.starts for node in nodes.values()] == [1, 3, 1]
+    fleet.local_nodes = (Node("never", 99),)
+    with pytest.raises(UnsupportedError, match="device 'never' ended at its start: its agent was not up in time"):
+        for _ in range(6):
+            fleet.present()

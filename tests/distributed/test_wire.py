@@ -23,6 +23,8 @@ from downset.distributed.wire.messages import (
     RESULT,
     VERSION,
     Credits,
+    DeviceReport,
+    Done,
     Hello,
     MalformedMessage,
     RowsOf,
@@ -254,9 +256,15 @@ def test_who_has_keys_and_is_not_of_the_run_changes_nothing(model, tmp_path):
     assert not served(model, tmp_path, disturb)
 
 
-@pytest.mark.parametrize("what", ["cut", "far", "oversized", "forged", "garbage", "late"])
-def test_a_connection_that_breaks_or_lies_costs_frames_that_begin_again(what, model, tmp_path):
-    """On the connection of a device to another one, in the middle of a run. The run begins again with the same plan."""
+MALFORMED = ["far", "oversized", "short", "forged", "late", "no header", "a hello", "a report", "credits of nobody"]
+
+
+@pytest.mark.parametrize("what", ["cut", "garbage", *MALFORMED])
+def test_malformed_messages_count_for_nothing_and_a_broken_connection_costs_frames_that_begin_again(
+    what, model, tmp_path, caplog
+):
+    """On the connection of a device to another one, in the middle of a run. Where its messages can still be told apart
+    the run goes on; else it begins again with the same plan."""
 
     def disturb(fleet, count, pipeline):
         if count != 20:
@@ -270,21 +278,48 @@ def test_a_connection_that_breaks_or_lies_costs_frames_that_begin_again(what, mo
         sender = next(sender for sender in run._senders if sender.peer and sender._connection)
         task = next(task for task in run._program.sends if run._program.steps[task].peer == sender.peer)
         nbytes = sum(map(run._program.nbytes, run._program.sends[task]))
+        caplog.clear()
         with run._lock:  # its thread sends nothing meanwhile
             connection = sender._connection
             if what == "cut":
                 connection.end()
             elif what == "garbage":
                 connection._tls.sendall(b"\xff" * 64)
+            elif what == "no header":
+                connection._tls.sendall(PREFIX.pack(5, 3) + b"\xc1\xc1\xc1\xc1\xc1" + b"abc")
             else:
                 header, size = {
                     "far": (RowsOf(number, 1 << 40, task), nbytes),
                     "oversized": (RowsOf(number, 0, task), nbytes + 1),  # though frame 0 has come
+                    "short": (RowsOf(number, 0, task), nbytes - 1),
                     "forged": (RowsOf(number, 30, 10_000), nbytes),
                     "late": (RowsOf(number - 1, 0, task), nbytes),
+                    "a hello": (Hello(VERSION, run.setup.session, number, "d1"), 7),
+                    "a report": (DeviceReport(number, [Done(0, task, 0.1, 0.1)]), 0),
+                    "credits of nobody": (Credits(number, {10_000: 5}), 1 << 17),
                 }[what]
                 connection.send(header, [np.zeros(size, np.uint8)])
 
     events = served(model, tmp_path, disturb)
-    assert [event.kind for event in events] == ["replanned"]
-    assert events[0].detail.endswith("broke; the plan stays")
+    lines = [record.getMessage() for record in caplog.records if "counts for nothing" in record.getMessage()]
+    if what in MALFORMED:
+        assert not events and len(lines) == 1
+    else:
+        assert [event.kind for event in events] == ["replanned"]
+        assert events[0].detail.endswith("broke; the plan stays")
+
+
+def test_a_peer_that_sends_nothing_but_malformed_messages_is_cut_off(listening):
+    """Its lines end, too."""
+    from downset.distributed.wire.endpoint import Incoming
+
+    incoming, ends = Incoming("session", 1, {"d1": Peer(LOCAL, 0, "d0")}), []
+    listening.endpoint._accepted = lambda connection, hello: ends.append(incoming.read(connection, hello, taken.append))
+    taken = []
+    connection = listening.endpoint.dial(listening.endpoint.here, HELLO)
+    with contextlib.suppress(OSError):
+        for _ in range(200):
+            connection.send(RowsOf(7, 0, 0), [np.zeros(3, np.uint8)])
+    wait_for(lambda: ends)
+    assert ends == ["it sent what it must not again and again"] and not taken
+    connection.close()

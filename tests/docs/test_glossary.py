@@ -16,6 +16,7 @@ NAMED = {
     "--accept-runs": "accepted runs",
     "--window": "frame window",
     "--head": "head node",
+    "--listen": "service",
     "--memory": "memory model",
     "--worker-memory": "worker",
     "--fast": "fast memory",

@@ -28,6 +28,7 @@ _EXTRAS = (
     ("torch", ("torch",), "exported programs, stages, the executor"),
     ("report", ("jinja2",), "reports as pages (--report)"),
     ("cluster", ("ray", "cryptography"), "serve on devices"),
+    ("service", ("aiohttp", "prometheus-client"), "frames from clients (serve --listen)"),
     ("executorch", ("executorch",), "plans for ExecuTorch"),
 )
 """Extra, the packages that it brings, and what it adds."""

@@ -40,12 +40,19 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "profiles clear": ("downset profiles clear",),
     "split": ("downset split model.onnx --cluster pico_1mac --report split.html -o plan.json",),
     "simulate": ("downset simulate plan.json --frames 1000 --fail rpi15_0@10s --report simulated.html",),
-    "serve": ("downset serve model.onnx --cluster cluster.toml --input frames.npy -o out.npy",),
-    "worker": ("downset worker --head 10.0.0.1:6379 --name d3 --keys keys",),
+    "serve": (
+        "downset serve model.onnx --cluster cluster.toml --input frames.npy -o out.npy",
+        "downset serve model.onnx --cluster cluster.toml --listen 127.0.0.1:8443 --keys driver-keys",
+    ),
+    "worker": (
+        "downset worker --head 10.0.0.1:6379 --name d3 --keys keys",
+        "downset worker --head 10.0.0.1:6379 --name d3 --keys keys --install downset-worker.service",
+    ),
     "profile-cluster": ("downset profile-cluster --devices d0,d1 --local -o cluster.toml",),
     "keys init": ("downset keys init", "downset keys init --authority home-keys --days 365"),
     "keys issue": (
         "downset keys issue d3 --host 10.0.0.3",
+        "downset keys issue camera --client",
         "downset keys issue driver --host 10.0.0.1 --host driver.local -o driver-keys",
     ),
     "keys token": ("downset keys token", "downset keys token --authority home-keys"),

@@ -8,6 +8,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.options import console
+from downset.errors import UsageError
 
 __all__ = ["keys"]
 
@@ -48,23 +49,32 @@ def init(authority: str, days: int, as_json: bool) -> None:
     "--host",
     "hosts",
     multiple=True,
-    required=True,
     metavar="ADDRESS",
     help="Address or name by which other nodes reach this device; repeatable.",
+)
+@click.option(
+    "--client", is_flag=True, help="Keys of a client of `downset serve --listen`: without --host and a token."
 )
 @_authority
 @click.option("--days", type=click.IntRange(1, 36_500), default=825, show_default=True, help="Days that it is valid.")
 @click.option("-o", "--output", type=click.Path(), help="The folder to make; default: AUTHORITY/NAME.")
 @json_option("keys")
-def issue(name: str, hosts: tuple[str, ...], authority: str, days: int, output: str | None, as_json: bool) -> None:
-    """Make the folder of keys that the device NAME needs."""
+def issue(
+    name: str, hosts: tuple[str, ...], client: bool, authority: str, days: int, output: str | None, as_json: bool
+) -> None:
+    """Make the folder of keys that the device or the client NAME needs."""
     from downset.distributed.keys import issue_keys
 
-    folder = issue_keys(authority, name, hosts=hosts, folder=output, days=days)
+    if client and hosts:
+        raise UsageError("--client makes keys for a program that nobody connects to: leave out --host")
+    if not client and not hosts:
+        raise UsageError(f"--host says under which address other nodes reach {name}; --client makes keys without one")
+    folder = issue_keys(authority, name, hosts=None if client else hosts, folder=output, days=days)
     _tell(
         folder,
-        f"{folder}: the keys of {name}. Copy this folder to the device (it keeps its modes with scp -p or rsync -a):",
-        f"  scp -pr {folder} {hosts[0]}:",
+        f"{folder}: the keys of {name}. Copy this folder to {'its machine' if client else 'the device'} (it keeps its "
+        "modes with scp -p or rsync -a):",
+        f"  scp -pr {folder} {name if client else hosts[0]}:",
         as_json=as_json,
     )
 

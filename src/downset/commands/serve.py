@@ -36,6 +36,7 @@ from downset.text import counted, format_seconds
 
 if TYPE_CHECKING:
     from downset.commands.frames import Frames, Results
+    from downset.commands.listening import Listening
     from downset.distributed.serving.serve import RunningPipeline
     from downset.graph.core import Graph
     from downset.reports.timeline import Timeline
@@ -62,9 +63,17 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @click.option("--plan", "plan_file", type=click.Path(), help="The plan of `downset split -o`; default: planned now.")
 @click.option("--input", "source", type=click.Path(), help="frames.npy, or a folder of one .npy or .npz file a frame.")
 @click.option("-o", "--output", type=click.Path(), help="Where results go: .npy, or .npz for several outputs.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Take frames from clients at this address, in place of --input, until stopped (Open Inference Protocol).",
+)
+@click.option("--queue", type=click.IntRange(1, 65536), default=64, show_default=True, help="Most frames that wait.")
+@click.option("--deadline", type=SECONDS, default="30s", show_default=True, help="Of frames that clients give none.")
+@click.option("--log-json", is_flag=True, help="Log as lines of JSON.")
 @click.option("--local", is_flag=True, help="Start the devices on this machine: the default without --head.")
 @click.option("--head", metavar="HOST:PORT", help="Address at which to listen for `downset worker` on the devices.")
-@click.option("--keys", type=click.Path(), help="This machine's folder of keys, which --head needs.")
+@click.option("--keys", type=click.Path(), help="This machine's folder of keys, for --head and --listen.")
 @click.option(
     "--threads",
     type=click.IntRange(0, 1024),
@@ -117,37 +126,48 @@ def serve(
 
     if options["local"] and options["head"] is not None:
         raise UsageError("--local starts the devices on this machine, --head waits for them: give one")
-    if source is None:
-        raise UsageError("--input says which frames: a .npy file with a frame a row, or a folder of .npy files")
+    listening = _listening(source, output, as_json=as_json, **options)
+    if source is None and listening is None:
+        raise UsageError(
+            "--input says which frames: a .npy file with a frame a row, or a folder of .npy files; --listen takes them "
+            "from clients"
+        )
     pictures = {"--report": options["report_path"], "--trace": options["trace_path"]}
-    check_pictures(pictures, others={"-o": output}, source=[model, source])
+    given = [model, *([] if source is None else [source])]
+    check_pictures(pictures, others={"-o": output}, source=given)
     talk = console(stderr=True, quiet=options["quiet"])
     with reading(talk, model):
         graph = load(model, shapes=options["shapes"], dims=options["dims"], trust=options["trust"], folded=True)
     tell_note(talk, graph.source.note)
     if output is not None:
-        check_output(output, source=[model, source, *(map(str, weights_beside(graph)))])
-    frames = read_frames(source, graph)
+        check_output(output, source=[*given, *(map(str, weights_beside(graph)))])
+    frames = None if source is None else read_frames(source, graph)
     with waiting(talk, "planning", limit_s=options["time_limit"]):
         plan = _plan(graph, cluster_file, plan_file, options["time_limit"])
     rates_of = str(plan_file or cluster_file) if options["head"] is None else ""
     with Written(quiet=options["quiet"]) as written, ExitStack() as stack:
         stack.enter_context(stopping_in_order(_STOPPING_S))
-        stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"]))
-        results = stack.enter_context(Results(output, graph, len(frames))) if output is not None else None
+        stack.enter_context(_logging(verbose=options["verbose"], quiet=options["quiet"], as_json=options["log_json"]))
+        results = None
+        if output is not None and frames is not None:
+            results = stack.enter_context(Results(output, graph, len(frames)))
         with waiting(talk, f"starting {counted(len(plan.cluster.devices), 'device')}", limit_s=options["gather_s"]):
             pipeline = stack.enter_context(
                 run(
                     graph,
                     plan,
                     head=options["head"],
-                    keys=options["keys"],
+                    keys=None if options["head"] is None else options["keys"],
                     threads=options["threads"],
                     gather_s=options["gather_s"],
                     ahead=options["ahead"],
                     spare_frames=options["spare_frames"],
                 )
             )
+        if frames is None:
+            assert listening is not None
+            listening.run(pipeline, graph, model, talk)
+            return
         _run(pipeline, frames, results, written, quiet=options["quiet"])
         served, ran = pipeline.report(), pipeline.ran()
     with written, waiting(talk, "writing the pictures"):
@@ -166,6 +186,19 @@ def serve(
         print_json("serve", json_of(document) | {"files": written.paths})
     else:
         print_document(console(), worded(document), written=written.lines)
+
+
+def _listening(source: str | None, output: str | None, *, as_json: bool, **options: Any) -> Listening | None:
+    """The settings of --listen; None without it. Raises UsageError for outputs, as it runs until it is stopped."""
+    from downset.commands.listening import Listening
+
+    if options["listen"] is None:
+        return None
+    others = {"--input": source, "-o": output, "--report": options["report_path"], "--trace": options["trace_path"]}
+    for name, value in {**others, "--json": as_json or None}.items():
+        if value is not None:
+            raise UsageError(f"--listen takes frames from clients until it is stopped: leave out {name}")
+    return Listening(options["listen"], options["keys"], deadline_s=options["deadline"], queue=options["queue"])
 
 
 def _drawn(
@@ -258,19 +291,24 @@ def _rate(served: Served, room: int) -> str:
 
 
 @contextmanager
-def _logging(*, verbose: bool, quiet: bool) -> Iterator[None]:
+def _logging(*, verbose: bool, quiet: bool, as_json: bool) -> Iterator[None]:
     import logging
     import sys
 
-    log, handler = logging.getLogger("downset.serving"), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    before = log.level, log.propagate
-    log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING)
-    log.propagate = False
-    log.addHandler(handler)
+    from downset.commands.listening import JsonLines
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(message)s"))
+    logs = [logging.getLogger(name) for name in ("downset.serving", "downset.service")]
+    before = [(log.level, log.propagate) for log in logs]
+    for log in logs:
+        log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING)
+        log.propagate = False
+        log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]
+        for log, (level, propagate) in zip(logs, before, strict=True):
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate

@@ -26,6 +26,7 @@ from downset.process.whole_files import part_beside, write_private
 __all__ = [
     "DeviceKeys",
     "issue_keys",
+    "known_keys",
     "make_authority",
     "new_token",
     "open_keys",
@@ -115,21 +116,22 @@ def issue_keys(
     authority: str | os.PathLike[str],
     name: str,
     *,
-    hosts: Sequence[str],
+    hosts: Sequence[str] | None,
     folder: str | os.PathLike[str] | None = None,
     days: int = 825,
 ) -> Path:
     """Make the folder that a device needs: its certificate and key, the authority's certificate, and the token.
 
-    `hosts`: the addresses or host names under which other nodes reach the device; TLS accepts only these. `folder`:
-    AUTHORITY/NAME if not given. `days`: how long the certificate is valid. Raises UsageError for an invalid name or
-    host, and LoadError for an authority that is damaged or that other users can read."""
+    `hosts`: the addresses or host names under which other nodes reach the device; TLS accepts only these. None: the
+    keys are those of a client of a service: they have no token, and nobody takes their owner for a server.
+    `folder`: AUTHORITY/NAME if not given. `days`: how long the certificate is valid. Raises UsageError for an invalid
+    name or host, and LoadError for an authority that is damaged or that other users can read."""
     x509, _, _ = _cryptography()
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a device name: letters, digits, _ . and -, at most 63")
-    if not hosts:
+    if hosts is not None and not hosts:
         raise UsageError(f"{name}: give at least one address or host name under which other nodes reach it")
     source = Path(authority)
     _check_private(source, (_CERTIFICATE, _KEY, _TOKEN))
@@ -137,25 +139,27 @@ def issue_keys(
     if issuer.public_key() != issuer_key.public_key():
         raise LoadError(f"{source / _KEY} is not the key of {source / _CERTIFICATE}")
     key = _new_key()
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    names = [_host(host) for host in dict.fromkeys((*hosts, *_LOOPBACK))]
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+    names = [_host(host) for host in dict.fromkeys((*hosts, *_LOOPBACK))] if hosts else []
     certificate = (
         _certificate(_subject(name), issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
             critical=False,
         )
     )
+    if names:
+        certificate = certificate.add_extension(x509.SubjectAlternativeName(names), critical=False)
     target = source / name if folder is None else Path(folder)
     with _made(target) as beside:
         write_private(beside / _DEVICE_KEY, _pem_of_key(key))
         write_private(beside / _DEVICE_CERTIFICATE, _signed(certificate, issuer_key))
         write_private(beside / _CERTIFICATE, (source / _CERTIFICATE).read_bytes())
-        write_private(beside / _TOKEN, (source / _TOKEN).read_bytes())
+        if hosts:
+            write_private(beside / _TOKEN, (source / _TOKEN).read_bytes())
     return target
 
 
@@ -173,11 +177,16 @@ def new_token(authority: str | os.PathLike[str]) -> list[Path]:
     return files
 
 
-def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
+def open_keys(folder: str | os.PathLike[str], *, token: bool = True) -> DeviceKeys:
     """The checked keys of a device: no other user can read them, the certificate belongs to this key and is signed by
-    this authority, it is valid today, and there is a token. Raises LoadError that says which of these does not hold."""
+    this authority, it is valid today, and there is a token, which a client of a service does without (`token`). Raises
+    LoadError that says which of these does not hold."""
     place = Path(folder)
-    _check_private(place, (_DEVICE_CERTIFICATE, _DEVICE_KEY, _CERTIFICATE, _TOKEN))
+    if token and not (place / _TOKEN).exists() and (place / _DEVICE_CERTIFICATE).exists():
+        raise LoadError(
+            f"cannot read {place / _TOKEN}: no such file; keys of a client of a service have none and open no cluster"
+        )
+    _check_private(place, (_DEVICE_CERTIFICATE, _DEVICE_KEY, _CERTIFICATE, *([_TOKEN] if token else [])))
     certificate, key = _read_certificate(place / _DEVICE_CERTIFICATE), _read_key(place / _DEVICE_KEY)
     issuer = _read_certificate(place / _CERTIFICATE)
     if certificate.public_key() != key.public_key():
@@ -196,11 +205,17 @@ def open_keys(folder: str | os.PathLike[str]) -> DeviceKeys:
                 f"{place}: a TLS certificate is valid from {what.not_valid_before_utc:%Y-%m-%d} to "
                 f"{what.not_valid_after_utc:%Y-%m-%d}, and this machine's clock says {now:%Y-%m-%d}"
             )
-    if not re.fullmatch(rb"[0-9a-f]{64}", (place / _TOKEN).read_bytes().strip()):
+    if token and not re.fullmatch(rb"[0-9a-f]{64}", (place / _TOKEN).read_bytes().strip()):
         raise LoadError(f"{place / _TOKEN} holds no token of downset keys")
     _, _, oid = _cryptography()
     name = certificate.subject.get_attributes_for_oid(oid.COMMON_NAME)[0].value
     return DeviceKeys(place.absolute(), str(name), certificate.not_valid_after_utc, _hosts(certificate))
+
+
+def known_keys(folder: str | os.PathLike[str], name: str) -> DeviceKeys:
+    """The keys of a folder that `open_keys` has checked before, with the name that it found. What else is in their
+    certificate is not read."""
+    return DeviceKeys(Path(folder), name, datetime.max.replace(tzinfo=UTC), ())
 
 
 def ray_environment(keys: DeviceKeys, *, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -152,7 +152,7 @@ class DeviceRun:
             if nbytes != sum(map(program.nbytes, wanted)):
                 raise MalformedMessage(f"{nbytes} bytes of task {instance.task}")
             if device_frame is None:
-                connection.skip(nbytes)
+                connection.skip_rest()
                 return
             arrays = [program.room(rows) for rows in wanted]
             with self._lock:

@@ -284,7 +284,7 @@ class Driver:
         return {name: factor for name, factor in self.pace.factor.items() if name in self._members.alive}
 
     def _note(self, kind: Literal["lost", "back", "slow", "recovered"], device: str, detail: str) -> None:
-        _log.warning("device %s %s: %s", device, kind, detail)
+        _log.warning("device %s %s: %s", device, kind, detail, extra={"device": device})
         self.record.event(ServeEvent(self.record.since_start_s(time.monotonic()), kind, device, detail))
 
     # Plans.

@@ -18,11 +18,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from downset.distributed.keys import DeviceKeys, open_keys
+from downset.distributed.keys import DeviceKeys, known_keys
 from downset.distributed.serving import ray_node
 from downset.errors import UsageError
 from downset.extras import optional_library
@@ -86,6 +87,7 @@ class NodeProcess:
     def __init__(self, process: subprocess.Popen[bytes], options: NodeOptions, log: int) -> None:
         """`log`: the open file of what Ray writes. The guard may have removed its name when somebody asks for it."""
         self._process, self.options, self._log = process, options, log
+        self._lock, self._stopped = threading.Lock(), False
 
     @property
     def session(self) -> int:
@@ -111,8 +113,22 @@ class NodeProcess:
             return False
         return True
 
+    def again(self) -> None:
+        """Start it again if it has ended and was not stopped."""
+        with self._lock:
+            if self._stopped or self.running:
+                return
+            self._end()
+            fresh = start_node(self.options)
+            self._process, self._log = fresh._process, fresh._log
+
     def stop(self) -> None:
         """Kill every process of the node; returns when they are gone."""
+        with self._lock:
+            self._stopped = True
+            self._end()
+
+    def _end(self) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -143,12 +159,14 @@ def common_environment() -> dict[str, str]:
 
 def device_environment(keys: DeviceKeys, address: str) -> dict[str, str]:
     """The variables by which a device's process knows its keys and the address at which others reach it."""
-    return {"DOWNSET_KEYS": str(keys.folder), "DOWNSET_ADDRESS": address.strip("[]")}
+    return {"DOWNSET_KEYS": str(keys.folder), "DOWNSET_NAME": keys.name, "DOWNSET_ADDRESS": address.strip("[]")}
 
 
 def keys_and_address() -> tuple[DeviceKeys, str]:
-    """The keys and the address of the device whose process this is, as `device_environment` states them."""
-    return open_keys(os.environ["DOWNSET_KEYS"]), os.environ["DOWNSET_ADDRESS"]
+    """The keys and the address of the device whose process this is, as `device_environment` states them. Who started
+    its node has checked the keys; the library that does so would take 13 MB of the device's process."""
+    keys = known_keys(os.environ["DOWNSET_KEYS"], os.environ["DOWNSET_NAME"])
+    return keys, os.environ["DOWNSET_ADDRESS"]
 
 
 def working_folder() -> Path:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -141,6 +142,8 @@ class RayFleet:
         if the head does not answer, or if `node`, the head's node, has ended."""
         self._node, until = node, time.monotonic() + _CONNECTS_S
         self.local_nodes = tuple(local_nodes)
+        self._seen: set[str] = set()
+        self._starts = Counter[str]()
         tell(
             "ending",
             f"Ray ended this process, as it does where its head node at {self._head} has ended or cannot be reached; "
@@ -217,7 +220,22 @@ class RayFleet:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UsageError(f"two workers are called {twice[0]!r}: give each a name of its own")
+        self._seen.update(names)
+        self._start_again()
         return set(names)
+
+    def _start_again(self) -> None:
+        """Start local nodes again that ended before they had joined, as `downset worker` does: on a busy machine Ray's
+        processes may not be up in the time that they give each other."""
+        for node in self.local_nodes:
+            device = node.options.device or ""
+            if device in self._seen or node.running:
+                continue
+            self._starts[device] += 1
+            if self._starts[device] > _MOST_STARTS:
+                raise UnsupportedError(f"Ray's node of device {device!r} ended at its start: {node.last_error()}")
+            _log.info("Ray's node of device %s ended at its start: %s", device, node.last_error())
+            node.again()
 
     def start(self, device: str) -> None:
         self.stop(device)
@@ -277,6 +295,7 @@ class RayFleet:
         return DeviceLost(device, _last_line(error))
 
 
+_MOST_STARTS = 3
 _MOST_LOCAL = 64
 """The most devices that are started on one machine."""
 
@@ -315,7 +334,7 @@ def cluster(
     with ExitStack() as stack:
         folder = working_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        if keys is None:
+        if local or keys is None:
             own_keys, keys_of = _local_keys(folder, devices)
             environment: Mapping[str, str] = token_environment(own_keys.token)
         else:

@@ -62,7 +62,8 @@ class _Inbox:
 
 
 class RunningPipeline:
-    """A pipeline that runs until it is closed. One thread may call `submit` while another takes results."""
+    """A pipeline that runs until it is closed. For live frames, as from a camera, one thread calls `submit` for each
+    frame as it comes while another takes results from `results(wait=True)`; `finish` ends that iterator."""
 
     def __init__(
         self, graph: Graph, plan: Pipeline, driver: Driver, inbox: _Inbox, *, spare_frames: int | None = None
@@ -73,7 +74,7 @@ class RunningPipeline:
         """How many frames may be submitted whose results have not been taken. It bounds memory."""
         self._submitted = self._taken = 0
         self._reader: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._finished = False
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -95,7 +96,7 @@ class RunningPipeline:
 
         Waits while `capacity` frames are on their way. Raises UsageError for arrays of another shape or type than the
         network's inputs, or if it would wait for results that nobody takes; and the error that ended the pipeline."""
-        inputs = _inputs(self._graph, frame)
+        inputs = self.inputs_of(frame)
         inbox = self._inbox
         with inbox.changed:
             while self._submitted - self._taken >= self.capacity:
@@ -107,6 +108,8 @@ class RunningPipeline:
                     )
                 inbox.changed.wait(0.5)
             self._check()
+            if self._finished:
+                raise UsageError("no frame can be submitted after `finish`")
             self._submitted += 1
             number = self._submitted - 1
         self._driver.submit(inputs)
@@ -117,16 +120,16 @@ class RunningPipeline:
         reader = self._reader
         return reader not in (None, threading.current_thread()) and reader.is_alive()
 
-    def results(self) -> Iterator[dict[str, Array]]:
+    def results(self, *, wait: bool = False) -> Iterator[dict[str, Array]]:
         """The outputs of the frames by name, in the order of the frames. The iterator ends when the results of all
-        submitted frames were taken.
+        submitted frames were taken; with `wait` it waits for frames that are still to be submitted, until `finish`.
 
         Raises the error that ended the pipeline, after all results that were finished before it."""
         self._reader = threading.current_thread()
         while True:
             with self._inbox.changed:
                 while not self._inbox.results:
-                    if self._taken == self._submitted:
+                    if self._taken == self._submitted and (self._finished or not wait):
                         return
                     self._check()
                     self._inbox.changed.wait(0.5)
@@ -136,6 +139,17 @@ class RunningPipeline:
             except GeneratorExit:  # nobody takes the next one
                 self._reader = None
                 raise
+
+    def finish(self) -> None:
+        """State that no frame will be submitted any more: `results(wait=True)` ends after the last result."""
+        with self._inbox.changed:
+            self._finished = True
+            self._inbox.changed.notify_all()
+
+    def inputs_of(self, frame: Frame) -> tuple[Array, ...]:
+        """The arrays of a frame in the order of the network's inputs. Raises UsageError for arrays of another shape or
+        type; any values are right, NaN too."""
+        return _inputs(self._graph, frame)
 
     def run(self, frames: Iterable[Frame]) -> Iterator[dict[str, Array]]:
         """The outputs of these frames, in their order. Frames are taken from the iterable as they are needed."""
@@ -176,6 +190,10 @@ class RunningPipeline:
     def report(self) -> Served:
         """The figures of the run so far."""
         self._driver.settle()
+        return self.figures()
+
+    def figures(self) -> Served:
+        """The figures so far, without those of tasks that devices have yet to report."""
         return self._driver.record.served(self._submitted, time.monotonic())
 
     def ran(self) -> tuple[Pipeline, tuple[RanTask, ...]]:

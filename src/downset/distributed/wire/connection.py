@@ -18,14 +18,23 @@ import numpy.typing as npt
 from downset.distributed.keys import DeviceKeys
 from downset.distributed.wire.messages import (
     MOST_HEADER_BYTES,
+    MOST_PAYLOAD_BYTES,
     PREFIX,
     Header,
-    MalformedMessage,
     header_bytes,
     header_of,
 )
 
-__all__ = ["CONNECTS_S", "Connection", "client_context", "dialled", "server_context", "welcomed"]
+__all__ = [
+    "CONNECTS_S",
+    "Connection",
+    "client_context",
+    "dialled",
+    "name_in",
+    "server_context",
+    "set_limits",
+    "welcomed",
+]
 
 Array = npt.NDArray[Any]
 CONNECTS_S = 20.0
@@ -76,7 +85,7 @@ def welcomed(context: ssl.SSLContext, plain: socket.socket) -> Connection:
 
 def _wrapped(plain: socket.socket, wrap: Any, *, patient: bool = True) -> Connection:
     try:
-        _set_limits(plain)
+        set_limits(plain)
         connection = Connection(wrap())
     except BaseException:
         plain.close()
@@ -86,17 +95,25 @@ def _wrapped(plain: socket.socket, wrap: Any, *, patient: bool = True) -> Connec
     return connection
 
 
-def _set_limits(plain: socket.socket) -> None:
+def set_limits(plain: socket.socket, *, patient: bool = False) -> None:
+    """Let the kernel end a connection whose other machine is gone. `patient`: one whose other end lives and does not
+    read stays; else the kernel ends it too, after the time of bytes that nobody acknowledges."""
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _IDLE_S),
         ("TCP_KEEPINTVL", _ASKS_S),
         ("TCP_KEEPCNT", _ASKS),
-        ("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_MS),
+        ("TCP_USER_TIMEOUT", 0 if patient else _UNACKNOWLEDGED_MS),
     ):
         if hasattr(socket, name):  # Linux has all of them
             plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def name_in(certificate: Any) -> str:
+    """The name in a certificate as `getpeercert` returns it; empty where there is none."""
+    parts = (certificate or {}).get("subject", ())
+    return next((value for part in parts for key, value in part if key == "commonName"), "")
 
 
 class Connection:
@@ -105,9 +122,8 @@ class Connection:
     def __init__(self, tls: ssl.SSLSocket) -> None:
         self._tls = tls
         self._low_water = 1
-        shown: Any = tls.getpeercert() or {}
-        names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-        self.certificate = names[0] if names else ""
+        self._unread = 0  # bytes of the present payload
+        self.certificate = name_in(tls.getpeercert())
 
     def patient(self) -> None:
         """Wait without a limit from now on."""
@@ -127,26 +143,30 @@ class Connection:
             self._tls.sendall(part)
 
     def receive_header(self) -> tuple[Header, int]:
-        """The next header, and the bytes of its payload, which is to be read next. Raises MalformedMessage, EOFError if
-        the other end has closed the connection, and OSError if it was lost."""
+        """The next header, and the bytes of its payload, which is to be read next. Raises MalformedMessage, after which
+        `skip_rest` leads to the next message, EOFError if the other end has closed the connection, and OSError if it
+        was lost, or if these bytes are not the begin of a message."""
         head_bytes, nbytes = PREFIX.unpack(self._exactly(PREFIX.size))
-        if not 0 < head_bytes <= MOST_HEADER_BYTES:
-            raise MalformedMessage(f"a header of {head_bytes} bytes")
-        return header_of(bytes(self._exactly(head_bytes))), nbytes
+        if not 0 < head_bytes <= MOST_HEADER_BYTES or nbytes > MOST_PAYLOAD_BYTES:
+            raise ConnectionAbortedError(f"it sent a header of {head_bytes} bytes with {nbytes} behind it")
+        head = bytes(self._exactly(head_bytes))
+        self._unread = nbytes
+        return header_of(head), nbytes
 
     def receive_into(self, arrays: Sequence[Array]) -> None:
         """Fill contiguous arrays with the payload."""
         for array in arrays:
             if array.nbytes:
                 self._fill(_bytes_of(array))
+                self._unread -= array.nbytes
 
-    def skip(self, nbytes: int) -> None:
-        """Read a payload that nobody wants."""
-        room = memoryview(bytearray(min(nbytes, _WAKES_BYTES)))
-        while nbytes:
-            count = min(nbytes, len(room))
+    def skip_rest(self) -> None:
+        """Read what is left of a payload that nobody wants."""
+        room = memoryview(bytearray(min(self._unread, _WAKES_BYTES)))
+        while self._unread:
+            count = min(self._unread, len(room))
             self._fill(room[:count])
-            nbytes -= count
+            self._unread -= count
 
     def _exactly(self, nbytes: int) -> bytearray:
         data = bytearray(nbytes)

@@ -23,6 +23,8 @@ __all__ = ["Endpoint", "Incoming", "Outgoing", "Peer", "Sender"]
 _log = logging.getLogger("downset.serving")
 _MOST_STRANGERS = 32
 """The most clients at a time that have not shown a certificate and a Hello."""
+_MOST_REFUSED = 100
+"""A connection ends with the next message that is malformed."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -127,20 +129,27 @@ class Incoming:
         self.connections: dict[str, Connection] = {}
 
     def read(self, connection: Connection, hello: Hello, take: Callable[[Header, int], None]) -> str | None:
-        """Give `take` what a peer sends, which reads the payload of so many bytes. Returns why the connection ended;
-        None if the run did. A client of another run, under another name than that of its certificate, or whose peer
+        """Give `take` what a peer sends, which reads the payload of so many bytes. Where it raises MalformedMessage,
+        the message counts for nothing, and the next one is read. Returns why the connection ended; None if the run did.
+        A client of another run, under another name than that of its certificate, or whose peer
         sends already, is refused: nothing is read from it, and None is returned."""
         if not self._admits(connection, hello):
             return None
-        reason = ""
+        reason, refused = "", 0
         try:
             while not self._over:
-                header, nbytes = connection.receive_header()
-                if header.run != self._run:
-                    raise MalformedMessage("a message of another run")
-                take(header, nbytes)
-        except MalformedMessage as error:
-            reason = f"it sent what it must not: {error}"
+                try:
+                    header, nbytes = connection.receive_header()
+                    if header.run != self._run:
+                        raise MalformedMessage("a message of another run")
+                    take(header, nbytes)
+                except MalformedMessage as error:
+                    refused += 1
+                    if refused > _MOST_REFUSED:
+                        raise ConnectionAbortedError("it sent what it must not again and again") from None
+                    who = hello.sender or "the driver"
+                    _log.warning("%s sent a message that counts for nothing: %s", who, error, extra={"device": who})
+                    connection.skip_rest()
         except (OSError, EOFError) as error:
             reason = _reason(error)
         return None if self._over else reason

@@ -13,6 +13,7 @@ import msgspec
 __all__ = [
     "ENTER",
     "MOST_HEADER_BYTES",
+    "MOST_PAYLOAD_BYTES",
     "PREFIX",
     "RESULT",
     "VERSION",
@@ -32,12 +33,14 @@ __all__ = [
 VERSION = 1
 PREFIX = struct.Struct("!IQ")
 MOST_HEADER_BYTES = 1 << 16
+MOST_PAYLOAD_BYTES = 1 << 36
+"""Lengths beyond these are of no message: where the next one begins is not known any more."""
 ENTER, RESULT = -1, -2
 """Stand in place of a task's number: a frame from the driver, and a result to it."""
 
 
 class MalformedMessage(Exception):
-    """A peer sent what the protocol does not allow. Nothing of the message counts; its connection is closed."""
+    """A peer sent what the protocol does not allow. Nothing of the message counts, and the next one may follow."""
 
 
 class Hello(msgspec.Struct, tag="hello", array_like=True, frozen=True, forbid_unknown_fields=True):
