@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
+from downset.compiled import LiveBuffer, ModulePeak, OrderReport, PeakReport, RecomputeReport, RepeatedOperator
+from downset.integrations.explain import explain
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
@@ -19,11 +20,14 @@ from downset.integrations.whole_step import TrainingStep, compile_step
 
 __all__ = [
     "LiveBuffer",
+    "ModulePeak",
     "OrderReport",
+    "PeakReport",
     "RecomputeReport",
     "RepeatedOperator",
     "TrainingStep",
     "compile_step",
+    "explain",
     "options",
 ]
 
