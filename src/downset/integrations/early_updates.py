@@ -1,7 +1,8 @@
 """Updates parameters inside a backward pass: each as soon as its gradient is complete, which is then freed.
 
 An optimiser takes part if the update of a parameter depends on no other parameter: those of PyTorch by their formulas,
-others by a trace of their `step`. The first backward pass is only watched: where gradients arrive in several passes,
+others by a trace of their `step`. One compiled graph returns all its gradients at its end, so nothing is early there.
+The first backward pass is only watched: where gradients arrive in several passes,
 as with reentrant checkpoints, one may be incomplete, and all parameters are updated after the pass.
 """
 
@@ -18,6 +19,7 @@ from downset.integrations.random_operators import draws
 __all__ = ["EarlyUpdates", "updates_apart"]
 
 _NOT_BY_PARAMETER = ("LBFGS",)
+_LEAST_MEAN_BYTES = 1 << 16
 
 
 class EarlyUpdates:
@@ -29,8 +31,10 @@ class EarlyUpdates:
         self._fired: list[tuple[Any, int]] = []
 
     @contextmanager
-    def around(self, *, watch: bool) -> Iterator[None]:
-        """Around one backward pass. `watch`: update nothing within it."""
+    def around(self, loss: Any, *, watch: bool) -> Iterator[None]:
+        """Around the backward pass of a loss. `watch`: update nothing within it."""
+        if self.possible is None and not _worthwhile(loss):
+            self.possible = False
         if self.possible is False or _has_hooks(self.optimizer):
             yield
             return
@@ -79,6 +83,23 @@ def _step_of_one(optimizer: Any, number: int, parameter: Any) -> None:
     one.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     one.param_groups = [{**optimizer.param_groups[number], "params": [parameter]}]
     type(optimizer).step(one)
+
+
+def _worthwhile(loss: Any) -> bool:
+    """Whether gradients arrive from several places, so that one may be freed before the next exists; and whether they
+    are large on average, because the call for each parameter takes time."""
+    makers, sizes, seen, ahead = set(), [], set(), [loss.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for following, _ in node.next_functions:
+            if hasattr(following, "variable"):
+                makers.add(node)
+                sizes += [following.variable.nbytes] * (following not in seen)
+            ahead.append(following)
+    return len(makers) > 1 and sum(sizes) >= _LEAST_MEAN_BYTES * len(sizes)
 
 
 def _stepped_by_its_class(optimizer: Any) -> bool:

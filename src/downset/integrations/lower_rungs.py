@@ -77,7 +77,7 @@ class LowerRungs:
         scaler = self._parts.scaler
         around: AbstractContextManager[None] = nullcontext()
         if self._early is not None and alone and scaler is None and not self._parts.takes_norm:
-            around = self._early.around(watch=watch)
+            around = self._early.around(loss, watch=watch)
         with around:
             (loss if scaler is None else scaler.scale(loss)).backward()
         return loss, aux

@@ -188,7 +188,7 @@ class TrainingStep:
                 parameter.grad = None
             self._parts.optimizer._opt_called = True  # schedulers check it
             self.grad_norm = norm
-            if overflow is not None:
+            if self._parts.scaler is not None:
                 _update_scale(self._parts, overflow)
         return loss
 
