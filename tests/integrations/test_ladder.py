@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import downset as ds
-from downset.integrations import early_updates, lower_rungs
+from downset.integrations import lower_rungs
 from downset.integrations.early_updates import EarlyUpdates, updates_apart
 from tests.integrations.test_optimizer_trace import OPTIMIZERS, Counting, Lion, Lookahead
 from tests.integrations.test_whole_step import Net, assert_same, batches, graphs, plain_step
@@ -69,10 +69,10 @@ WHOLE, DIVIDED = "one graph", "forward and backward graphs in our order"
 
 
 @pytest.mark.parametrize(
-    ("make", "rung"), [(Logging, WHOLE), (Recurrent, DIVIDED), (Printing, DIVIDED), (Reentrant, DIVIDED)]
+    ("make", "rung"), [(Logging, WHOLE), (Recurrent, DIVIDED), (Printing, DIVIDED), (Reentrant, WHOLE)]
 )
 def test_the_highest_rung_that_holds_a_model_is_the_plain_step(make, rung, graphs, monkeypatch):
-    monkeypatch.setattr(early_updates, "_LEAST_MEAN_BYTES", 1)
+    monkeypatch.setattr(lower_rungs, "LEAST_BYTES", 1)
     torch.manual_seed(0)
     mine, plain = both(make())
     step = ds.inductor.compile_step(mine[0], MSE, mine[1])
@@ -126,11 +126,10 @@ def test_updates_are_apart_only_where_no_gradient_changes_another_parameter(name
 
 
 @pytest.mark.parametrize("make", [torch.optim.AdamW, Lion])
-def test_each_gradient_is_gone_before_the_next_is_complete(make, monkeypatch):
-    monkeypatch.setattr(early_updates, "_LEAST_MEAN_BYTES", 1)
+def test_each_gradient_is_gone_before_the_next_is_complete(make):
     torch.manual_seed(0)
     mine, plain = both(nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))), make)
-    early, alive = EarlyUpdates(mine[1]), []
+    early, alive = EarlyUpdates(mine[1], least_bytes=1), []
     parameters = [*mine[0].parameters()]
     for number in range(4):
         x = torch.randn(4, 8)
@@ -152,6 +151,22 @@ def test_each_gradient_is_gone_before_the_next_is_complete(make, monkeypatch):
         plain[1].zero_grad()
     assert early.possible
     assert max(alive) <= 1
+    assert_same(mine, plain)
+
+
+def test_gradients_that_arrive_in_two_passes_are_updated_behind_both():
+    torch.manual_seed(0)
+    mine, plain = both(Reentrant())
+    early = EarlyUpdates(mine[1], least_bytes=1)
+    for x, y in batches(3):
+        loss = MSE(mine[0](x), y)
+        with early.around(loss, watch=False):
+            loss.backward()
+        mine[1].step()
+        early.decide()
+        mine[1].zero_grad()
+        torch.testing.assert_close(loss.detach(), plain_step(*plain, x, y))
+    assert early.possible is False
     assert_same(mine, plain)
 
 

@@ -16,24 +16,26 @@ from downset.errors import UnsupportedError
 from downset.integrations.optimizer_trace import StepTrace, trace_step
 from downset.integrations.random_operators import draws
 
-__all__ = ["EarlyUpdates", "updates_apart"]
+__all__ = ["LEAST_BYTES", "EarlyUpdates", "updates_apart"]
 
 _NOT_BY_PARAMETER = ("LBFGS",)
-_LEAST_MEAN_BYTES = 1 << 16
+LEAST_BYTES = 1 << 20
+"""The least parameter that is worth a call of the optimiser for itself, where no limit of memory is asked for."""
 
 
 class EarlyUpdates:
-    """The updates of one optimiser inside backward passes. `possible`: None until a pass was watched."""
+    """The updates of one optimiser inside backward passes. `possible`: None until a pass was watched. Parameters of
+    fewer than `least_bytes` wait for the optimiser's own step."""
 
-    def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Any, *, least_bytes: int = LEAST_BYTES) -> None:
+        self.optimizer, self._least_bytes = optimizer, least_bytes
         self.possible: bool | None = None if _stepped_by_its_class(optimizer) else False
         self._fired: list[tuple[Any, int]] = []
 
     @contextmanager
     def around(self, loss: Any, *, watch: bool) -> Iterator[None]:
         """Around the backward pass of a loss. `watch`: update nothing within it."""
-        if self.possible is None and not _worthwhile(loss):
+        if self.possible is None and not _several(loss, self._least_bytes):
             self.possible = False
         if self.possible is False or _has_hooks(self.optimizer):
             yield
@@ -44,7 +46,7 @@ class EarlyUpdates:
             parameter.register_post_accumulate_grad_hook(self._hook(number, early=early))
             for number, group in enumerate(self.optimizer.param_groups)
             for parameter in group["params"]
-            if parameter.requires_grad
+            if parameter.requires_grad and parameter.nbytes >= self._least_bytes
         ]
         try:
             yield
@@ -85,21 +87,20 @@ def _step_of_one(optimizer: Any, number: int, parameter: Any) -> None:
     type(optimizer).step(one)
 
 
-def _worthwhile(loss: Any) -> bool:
-    """Whether gradients arrive from several places, so that one may be freed before the next exists; and whether they
-    are large on average, because the call for each parameter takes time."""
-    makers, sizes, seen, ahead = set(), [], set(), [loss.grad_fn]
+def _several(loss: Any, least_bytes: int) -> bool:
+    """Whether gradients of so many bytes arrive from several places, so that one may be freed before the next
+    exists."""
+    makers, seen, ahead = set(), set(), [loss.grad_fn]
     while ahead:
         node = ahead.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         for following, _ in node.next_functions:
-            if hasattr(following, "variable"):
+            if hasattr(following, "variable") and following.variable.nbytes >= least_bytes:
                 makers.add(node)
-                sizes += [following.variable.nbytes] * (following not in seen)
             ahead.append(following)
-    return len(makers) > 1 and sum(sizes) >= _LEAST_MEAN_BYTES * len(sizes)
+    return len(makers) > 1
 
 
 def _stepped_by_its_class(optimizer: Any) -> bool:

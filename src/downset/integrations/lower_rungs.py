@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.early_updates import EarlyUpdates
+from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
 from downset.integrations.step_parts import StepParts, loss_of, parallel_kind
 
 __all__ = ["EAGER", "LowerRungs", "Rung", "first_line"]
@@ -41,7 +41,9 @@ class LowerRungs:
         self._parts, self._rungs, self._changed = parts, rungs, changed
         self._functions: dict[str, Callable[..., Any]] = {}
         self._shapes: set[Any] = set()
-        self._early = EarlyUpdates(parts.optimizer) if early and not parallel_kind(parts.model) else None
+        least_bytes = LEAST_BYTES if parts.peak_bytes is None else 1
+        early = early and not parallel_kind(parts.model)
+        self._early = EarlyUpdates(parts.optimizer, least_bytes=least_bytes) if early else None
 
     @property
     def rung(self) -> Rung:

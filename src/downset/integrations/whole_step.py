@@ -289,6 +289,7 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
             f"compile_step takes a model, a loss function and an optimiser, in this order; got "
             f"{brief(repr(optimizer))} as optimiser"
         )
+    optimizer = _unwrapped(optimizer)
     check_report(report)
     if autocast is not None and not isinstance(autocast, torch.dtype):
         raise UsageError(f"autocast is {brief(repr(autocast))}; give a dtype such as torch.bfloat16")
@@ -314,6 +315,15 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     step = TrainingStep(parts, accumulate, options, rungs)
     step._begin()
     return step
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """The optimiser itself, where `accelerate` or Lightning has prepared it."""
+    while type(optimizer).__name__ in ("AcceleratedOptimizer", "LightningOptimizer") or (
+        type(optimizer).__name__.startswith("Lightning") and hasattr(optimizer, "_optimizer")
+    ):
+        optimizer = getattr(optimizer, "_optimizer", None) or optimizer.optimizer
+    return optimizer
 
 
 def _layout_options(optimizer: Any) -> dict[str, Any]:
