@@ -9,7 +9,8 @@ and the optimiser's state). Every way runs in a process of its own, with caches 
 time is the CPU seconds of a first step with empty caches, `planning` the share of them that our passes take. `within`
 is the whole step in our order and within 0.6 of its estimated peak: some operators run again. `--again` measures only
 the seconds of a step again, with what is compiled there, as a quiet machine should; `--planning` measures only what our
-order of a recorded whole step takes. `--against-hand` and `--ladder` are other tables with options of their own (`against_hand`, `ladder`).
+order of a recorded whole step takes. `--against-hand` and `--ladder` are other tables with options of their own
+(`against_hand`, `ladder`).
 """
 
 from __future__ import annotations

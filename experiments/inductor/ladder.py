@@ -176,9 +176,7 @@ def worse_than_below(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 
 def _worse(row: Row, below: Row) -> bool:
-    return bool(
-        row["peak_bytes"] > MEMORY * below["peak_bytes"] or row["step_cpu_s"] > TIME * below["step_cpu_s"]
-    )
+    return bool(row["peak_bytes"] > MEMORY * below["peak_bytes"] or row["step_cpu_s"] > TIME * below["step_cpu_s"])
 
 
 def told(rows: Sequence[Row]) -> None:

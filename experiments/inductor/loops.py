@@ -25,7 +25,7 @@ import downset as ds
 COMPILE = torch.compile
 
 
-def captured_only(function: Any, *, options: Any = None, fullgraph: bool = False) -> Any:
+def captured_only(function: Any, *, fullgraph: bool = False, **_: Any) -> Any:
     return COMPILE(function, fullgraph=fullgraph, backend="aot_eager")
 
 
@@ -60,13 +60,15 @@ def trainer() -> dict[str, Any]:
             )  # fmt: skip
             run = kind(model=tiny(), args=arguments, train_dataset=rows)
             run.train()
-        ends.append((run, [(e["loss"], e["grad_norm"], e["learning_rate"]) for e in run.state.log_history if "loss" in e]))
+        ends.append(
+            (run, [(e["loss"], e["grad_norm"], e["learning_rate"]) for e in run.state.log_history if "loss" in e])
+        )
     (plain, theirs), (mine, ours) = ends
     step = mine.compiled_step
     return {
         "rung": step.rung, "why": step.fallback, "weights differ by": difference(mine.model, plain.model),
         "logged": theirs[-1], "logged by ours": ours[-1],
-        "logs differ by": max(abs(float(a) - float(b)) for x, y in zip(theirs, ours) for a, b in zip(x, y)),
+        "logs differ by": max(abs(float(a) - float(b)) for x, y in zip(theirs, ours, strict=True) for a, b in zip(x, y, strict=True)),
     }  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def lightning() -> dict[str, Any]:
             torch.manual_seed(0)
             self.net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
 
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
+        def training_step(self, batch: Any, batch_idx: int) -> Any:  # noqa: ARG002 - Lightning's
             x, y = batch
             return nn.functional.mse_loss(self.net(x), y)
 

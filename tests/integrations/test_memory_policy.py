@@ -22,16 +22,16 @@ def captured():
     names = [name for name, _ in model.named_parameters()]
     x = torch.randn(512, 32)
 
-    def step(parameters, x):
+    def step(x, *parameters):
         loss = torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), (x,)).square().mean()
         return loss, *torch.autograd.grad(loss, parameters)
 
-    graph = make_fx(step, tracing_mode="fake", record_stack_traces=False)(parameters, x)
+    graph = make_fx(step, tracing_mode="fake")(x, *parameters)
     nodes = [*graph.graph.nodes]
     first = next(number for number, node in enumerate(nodes) if "ones_like" in str(node.target))
     for node in nodes[first:-1]:
         node.meta["autograd_backward"] = True
-    return graph, ([parameter.detach() for parameter in parameters], x)
+    return graph, (x, *(parameter.detach() for parameter in parameters))
 
 
 def test_pytorchs_pass_takes_the_tags_and_the_step_holds_less():

@@ -36,9 +36,7 @@ class _Made:
     """The number of the operator before which it was freed."""
 
 
-def explain(
-    model: Any, batch: Any, loss_fn: Callable[..., Any] | None = None, optimizer: Any = None
-) -> PeakReport:
+def explain(model: Any, batch: Any, loss_fn: Callable[..., Any] | None = None, optimizer: Any = None) -> PeakReport:
     """What is live at the peak of one plain training step of a model, by module: a diagnosis that compiles and changes
     nothing. `ds.report` makes a page of it.
 
@@ -164,4 +162,6 @@ class _Watch:
             ModulePeak(owner, kinds.get(owner, ""), part, nbytes, count[owner, part])
             for (owner, part), nbytes in held.most_common()
         )
-        return PeakReport(needs[peak].live_bytes or 0 if needs else 0, needs[peak].name if needs else "", rows, (*needs,))
+        return PeakReport(
+            needs[peak].live_bytes or 0 if needs else 0, needs[peak].name if needs else "", rows, (*needs,)
+        )

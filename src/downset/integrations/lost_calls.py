@@ -46,9 +46,9 @@ def _telling(inner: Callable[..., Any]) -> Callable[..., Any]:
 
     def clip(parameters: Any, *arguments: Any, **options: Any) -> Any:
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        if not torch.compiler.is_compiling() and given and all(parameter.grad is None for parameter in given):
-            if any(parameter in _KNOWN[0] for parameter in given):
-                warn_user(_LOST)
+        gone = not torch.compiler.is_compiling() and all(parameter.grad is None for parameter in given)
+        if gone and any(parameter in _KNOWN[0] for parameter in given):
+            warn_user(_LOST)
         return inner(given, *arguments, **options)
 
     return clip

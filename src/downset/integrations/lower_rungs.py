@@ -61,7 +61,9 @@ class LowerRungs:
             if before is None:
                 raise
             before.restore()
-            results = self._both(self._eager, (inputs, targets), alone=alone, watch=True)  # a user's own error is raised
+            results = self._both(
+                self._eager, (inputs, targets), alone=alone, watch=True
+            )  # a user's own error is raised
             self._rungs = self._rungs[1:]
             self._changed(first_line(error))
         else:
@@ -74,7 +76,9 @@ class LowerRungs:
         if self._early is not None:
             self._early.decide()
 
-    def _both(self, function: Callable[..., Any], batch: tuple[Any, Any], *, alone: bool, watch: bool) -> Any:
+    def _both(
+        self, function: Callable[..., Any], batch: tuple[Any, Any], *, alone: bool, watch: bool
+    ) -> tuple[Any, Any]:
         loss, aux = function(*batch)
         scaler = self._parts.scaler
         around: AbstractContextManager[None] = nullcontext()

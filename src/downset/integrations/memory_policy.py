@@ -51,7 +51,9 @@ def _tag(graph: Any, peak_bytes: int, choices: int | None) -> None:
     plan = plan_again(trace.graph, peak_bytes, choices=choices)
     if not plan.within:
         least = format_bytes(plan.chosen.judged.peak_bytes)
-        warn_user(f"downset finds no choice within {format_bytes(peak_bytes)} B; the least of those tried takes {least} B")
+        warn_user(
+            f"downset finds no choice within {format_bytes(peak_bytes)} B; the least of those tried takes {least} B"
+        )
     again = {trace.nodes[operator] for operator in plan.chosen.again}
     for node in graph.nodes:
         if node.op != "call_function" or node in backward:

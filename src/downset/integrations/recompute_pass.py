@@ -19,8 +19,8 @@ from typing import Any
 from downset.compiled import RecomputeReport, RepeatedOperator
 from downset.errors import UsageError
 from downset.integrations.code_fingerprint import code_fingerprint
-from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.free_recompute import nearly_free
+from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.training_graph import plan_again, priced
 from downset.integrations.user_warning import warn_user

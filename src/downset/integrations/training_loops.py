@@ -123,7 +123,7 @@ def _loss_module(model: Any, loss: Any) -> Any:
     """A module with the parameters of a model whose output is the loss."""
     import torch
 
-    class LossModule(torch.nn.Module):
+    class LossModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.model = model

@@ -300,9 +300,7 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
         raise UsageError("a scaler skips what is not finite by itself: leave skip_nonfinite out")
     reports = StepReports(report) if report is not None and (order or peak_bytes is not None) else None
     scaler = scaler if scaled else None
-    parts = StepParts(
-        model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports
-    )
+    parts = StepParts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports)
     options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
     options |= factor_options() | _layout_options(optimizer)
     rungs = [Rung(_COMPILED, {}), Rung(EAGER, None)]

@@ -103,8 +103,14 @@ def peak_document(report: PeakReport) -> Document:
     for of in report.modules:
         part = "gradients" if of.module.startswith("gradient of ") else of.part
         parts[part] = parts.get(part, 0) + of.nbytes
-    figures = tuple(Value(f"of it from the {name} pass" if name != "gradients" else "of it gradients of parameters",
-                          nbytes, bytes_text) for name, nbytes in parts.items())
+    figures = tuple(
+        Value(
+            f"of it from the {name} pass" if name != "gradients" else "of it gradients of parameters",
+            nbytes,
+            bytes_text,
+        )
+        for name, nbytes in parts.items()
+    )
     note = "Watched in plain PyTorch, without parameters, the state of the optimiser, the batch and what libraries "
     note += "allocate inside an operator."
     return Document(
