@@ -36,7 +36,7 @@ __all__ = ["LADDER", "worse_than_below"]
 
 RUNGS = ("one graph", "forward and backward", "torch.compile", "eager")
 MEMORY, TIME = 1.02, 1.05
-"""What a rung may take of the rung below."""
+"""The most that a rung may take, as a share of the rung below."""
 
 
 class Logging(GPT):

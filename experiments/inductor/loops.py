@@ -133,7 +133,7 @@ def optimizers() -> dict[str, Any]:
     """Optimisers of other packages, and PyTorch's Muon for matrices, over six steps."""
     from lion_pytorch import Lion
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     kinds: dict[str, Callable[..., Any]] = {
         "lion_pytorch.Lion": partial(Lion, lr=1e-3, weight_decay=0.1),
         "Lion, decoupled": partial(Lion, lr=1e-3, weight_decay=0.1, decoupled_weight_decay=True),
@@ -153,8 +153,8 @@ def optimizers() -> dict[str, Any]:
             nn.functional.mse_loss(other(x), y).backward()
             plain.step()
             plain.zero_grad()
-        found[name] = {"rung": step.rung, "why": step.fallback, "weights differ by": difference(model, other)}
-    return found
+        results[name] = {"rung": step.rung, "why": step.fallback, "weights differ by": difference(model, other)}
+    return results
 
 
 LOOPS: dict[str, Callable[[], dict[str, Any]]] = {

@@ -119,7 +119,7 @@ class RecomputeReport:
 
 @dataclass(frozen=True, slots=True)
 class ModulePeak:
-    """What a module has live at the peak. `module`: its path in the model, "" outside of all modules, or "gradient of"
+    """The tensors of a module that are live at the peak. `module`: its path in the model, "" outside of all modules, or "gradient of"
     a parameter; `kind`: the module's class; `part`: where it was made: forward, backward or update."""
 
     module: str
@@ -132,14 +132,14 @@ class ModulePeak:
 
 @dataclass(frozen=True, slots=True)
 class PeakReport:
-    """What was live at the peak of one plain training step. Bytes do not count parameters, the state of an optimiser
+    """The tensors that were live at the peak of one plain training step. Bytes do not count parameters, the state of an optimiser
     and the batch, nor what a library allocates inside an operator."""
 
     peak_bytes: int
     peak_operator: str
     """The module and the operator that ran at the peak."""
     modules: tuple[ModulePeak, ...]
-    """What was live at the peak, the most bytes first."""
+    """The parts of the peak, the most bytes first."""
     operators: tuple[StepNeed, ...]
     """The operators as they ran, with the bytes live when each ended."""
 

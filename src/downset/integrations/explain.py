@@ -1,4 +1,4 @@
-"""What is live where the memory of a training step peaks, by module: watched while the step runs as plain PyTorch.
+"""Finds what is live where the memory of a training step peaks, by module, while the step runs as plain PyTorch.
 
 The step runs on a copy of model and optimiser. Every operator that PyTorch runs passes here, and the storages that it
 makes are counted until they are freed. What a library allocates inside an operator and frees there is not seen.
@@ -26,7 +26,7 @@ _Part = Literal["forward", "backward", "update"]
 
 
 @dataclass(slots=True)
-class _Made:
+class _StepStorage:
     """A storage that the step made. `owner`: the module or the parameter."""
 
     nbytes: int
@@ -37,7 +37,7 @@ class _Made:
 
 
 def explain(model: Any, batch: Any, loss_fn: Callable[..., Any] | None = None, optimizer: Any = None) -> PeakReport:
-    """What is live at the peak of one plain training step of a model, by module: a diagnosis that compiles and changes
+    """The tensors that are live at the peak of one plain training step of a model, by module: a diagnosis that compiles and changes
     nothing. `ds.report` makes a page of it.
 
     `batch`: a tensor, a tuple of positional or a dict of keyword arguments of the model, whose output is the loss or
@@ -54,24 +54,24 @@ def explain(model: Any, batch: Any, loss_fn: Callable[..., Any] | None = None, o
             output = model(**inputs)
         else:
             output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-        found = loss_fn(output, *targets) if loss_fn is not None else getattr(output, "loss", output)
-        found = found[0] if isinstance(found, tuple) else found
-        if not hasattr(found, "backward") or found.numel() != 1:
+        scalar = loss_fn(output, *targets) if loss_fn is not None else getattr(output, "loss", output)
+        scalar = scalar[0] if isinstance(scalar, tuple) else scalar
+        if not hasattr(scalar, "backward") or scalar.numel() != 1:
             raise UsageError("explain finds no loss: give loss_fn, and (inputs, *targets) as the batch")
-        return found
+        return scalar
 
     for _ in range(2):  # the first makes the optimiser's state
         model.zero_grad(set_to_none=True)
         watch = _Watch(model)
         with watch.operators():
-            found = loss()
+            scalar = loss()
             watch.part = "backward"
-            found.backward()
+            scalar.backward()
             watch.name_gradients(model)
             watch.part = "update"
             if optimizer is not None:
                 optimizer.step()
-            del found
+            del scalar
         model.zero_grad(set_to_none=True)
     return watch.report(model)
 
@@ -85,7 +85,7 @@ class _Watch:
         self.part: _Part = "forward"
         self._tracker = ModuleTracker()
         self._root = type(model).__name__
-        self._made: list[_Made] = []
+        self._made: list[_StepStorage] = []
         self._at: list[int] = []  # by storage: the number of the operator that made it
         self._names: list[tuple[str, str]] = []  # by operator: its name and its module
         self._live: dict[int, int] = {}  # by id of a storage's Python object: the number of the storage
@@ -120,7 +120,7 @@ class _Watch:
             if key in read or key in self._live:
                 continue
             self._live[key] = len(self._made)
-            self._made.append(_Made(storage.nbytes(), self.part, module))
+            self._made.append(_StepStorage(storage.nbytes(), self.part, module))
             self._at.append(number)
             self._references[key] = weakref.ref(storage, partial(self._freed, key))
 
@@ -134,7 +134,7 @@ class _Watch:
         return inner.removeprefix(self._root).lstrip(".")
 
     def name_gradients(self, model: Any) -> None:
-        """What lies in `grad` is a gradient of that parameter, whichever operator made it."""
+        """Call the tensors in `grad` gradients of their parameters, whichever operator made them."""
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 number = self._live.get(id(parameter.grad.untyped_storage()))
@@ -144,20 +144,20 @@ class _Watch:
     def report(self, model: Any) -> PeakReport:
         kinds = {name: type(module).__name__ for name, module in model.named_modules()}
         change = Counter[int]()
-        for made, at in zip(self._made, self._at, strict=True):
-            change[at] += made.nbytes
-            if made.freed is not None:
-                change[made.freed] -= made.nbytes
+        for storage, operator in zip(self._made, self._at, strict=True):
+            change[operator] += storage.nbytes
+            if storage.freed is not None:
+                change[storage.freed] -= storage.nbytes
         live, needs = 0, []
         for number, (name, module) in enumerate(self._names):
             live += change[number]
             needs.append(StepNeed(number, name, f"{module} {name}".strip(), live))
         peak = max(range(len(needs)), key=lambda number: needs[number].live_bytes or 0, default=0)
         count, held = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        for made, at in zip(self._made, self._at, strict=True):
-            if at <= peak and (made.freed is None or made.freed > peak) and made.nbytes:
-                count[made.owner, made.part] += 1
-                held[made.owner, made.part] += made.nbytes
+        for storage, operator in zip(self._made, self._at, strict=True):
+            if operator <= peak and (storage.freed is None or storage.freed > peak) and storage.nbytes:
+                count[storage.owner, storage.part] += 1
+                held[storage.owner, storage.part] += storage.nbytes
         rows = tuple(
             ModulePeak(owner, kinds.get(owner, ""), part, nbytes, count[owner, part])
             for (owner, part), nbytes in held.most_common()

@@ -1,4 +1,4 @@
-"""What a whole step runs again without a limit: what lowers its peak and takes next to no time.
+"""Chooses what a whole step runs again without a limit: operators that lower its peak and take next to no time.
 
 Where forward and backward are two graphs, PyTorch's partitioner runs cheap operators again in place of keeping their
 results. One graph has no partitioner, and would hold more than two do.

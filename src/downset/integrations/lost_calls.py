@@ -16,12 +16,12 @@ _LOST = (
 
 
 def watch_clipping(optimizer: Any) -> None:
-    """From here on, `torch.nn.utils.clip_grad_norm_` warns where it is given parameters of this optimiser without
+    """Let `torch.nn.utils.clip_grad_norm_` warn from now on where it is given parameters of this optimiser without
     gradients. PyTorch's result is the same."""
-    known = _known()
+    parameters = _known()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            known[parameter] = True
+            parameters[parameter] = True
 
 
 _KNOWN: list[Any] = []

@@ -1,4 +1,4 @@
-"""What runs a training step that cannot be one graph: the highest rung below that holds it.
+"""Runs a training step that cannot be one graph, on the highest rung below that holds it.
 
     forward and backward graphs, in our order -> torch.compile -> plain PyTorch
 
@@ -109,7 +109,7 @@ class LowerRungs:
 
 
 class _Before:
-    """What a batch changes although it fails: buffers, gradients, and the state of the generators."""
+    """The buffers, gradients and states of generators that a batch changes although it fails."""
 
     def __init__(self, parts: StepParts) -> None:
         import torch
@@ -135,7 +135,7 @@ class _Before:
 
 
 def _shape(parts: StepParts, inputs: Any, targets: Any) -> Any:
-    """What of a batch decides whether a compiled function is compiled again for it."""
+    """The facts of a batch that decide whether a function is compiled again for it."""
     import torch
     from torch.utils import _pytree as pytree
 

@@ -69,7 +69,7 @@ def _full_loss(parts: StepParts, inputs: Any, targets: tuple[Any, ...]) -> tuple
 
 
 def detached(loss: Any, aux: Any) -> Any:
-    """What a step returns: the loss, or the pair of the loss and what came with it."""
+    """The result of a step: the loss, or the pair of the loss and what came with it."""
     import torch
     from torch.utils import _pytree as pytree
 

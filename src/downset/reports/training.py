@@ -80,10 +80,10 @@ def compiled_document(report: OrderReport) -> Document:
 
 
 def peak_document(report: PeakReport) -> Document:
-    """What is live at the peak of a plain training step, by module."""
+    """The tensors that are live at the peak of a plain training step, by module."""
     table = Table(
         (
-            Column("module", lambda of: printable(of.module) or "outside of modules", left=True),
+            Column("part of the model", lambda of: printable(of.module) or "outside of modules", left=True),
             Column("kind", "kind", printable, left=True),
             Column("made in", "part", left=True),
             Column("tensors", "count"),
