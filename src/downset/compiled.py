@@ -119,7 +119,9 @@ class RecomputeReport:
 
 @dataclass(frozen=True, slots=True)
 class ModulePeak:
-    """The tensors of a module that are live at the peak. `module`: its path in the model, "" outside of all modules, or "gradient of"
+    """The tensors of a module that are live at the peak.
+
+    `module`: its path in the model, "" outside of all modules, or "gradient of"
     a parameter; `kind`: the module's class; `part`: where it was made: forward, backward or update."""
 
     module: str
@@ -132,7 +134,9 @@ class ModulePeak:
 
 @dataclass(frozen=True, slots=True)
 class PeakReport:
-    """The tensors that were live at the peak of one plain training step. Bytes do not count parameters, the state of an optimiser
+    """The tensors that were live at the peak of one plain training step.
+
+    Bytes do not count parameters, the state of an optimiser
     and the batch, nor what a library allocates inside an operator."""
 
     peak_bytes: int

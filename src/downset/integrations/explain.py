@@ -37,8 +37,9 @@ class _StepStorage:
 
 
 def explain(model: Any, batch: Any, loss_fn: Callable[..., Any] | None = None, optimizer: Any = None) -> PeakReport:
-    """The tensors that are live at the peak of one plain training step of a model, by module: a diagnosis that compiles and changes
-    nothing. `ds.report` makes a page of it.
+    """The tensors that are live at the peak of one plain training step, by module.
+
+    A diagnosis that compiles and changes nothing. `ds.report` makes a page of it.
 
     `batch`: a tensor, a tuple of positional or a dict of keyword arguments of the model, whose output is the loss or
     has it as `loss`. With `loss_fn` it is a tuple (inputs, *targets), as a step of `compile_step` takes them. With an

@@ -83,7 +83,7 @@ def peak_document(report: PeakReport) -> Document:
     """The tensors that are live at the peak of a plain training step, by module."""
     table = Table(
         (
-            Column("part of the model", lambda of: printable(of.module) or "outside of modules", left=True),
+            Column("in the model", lambda of: printable(of.module) or "outside of modules", left=True),
             Column("kind", "kind", printable, left=True),
             Column("made in", "part", left=True),
             Column("tensors", "count"),
