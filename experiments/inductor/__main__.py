@@ -2,13 +2,15 @@
 
     python -m experiments.inductor [--quick] [--networks gpt,dlrm] [--ways ordered,within] [--again|--planning]
     python -m experiments.inductor --against-hand [--quick] [--networks gpt,dlrm] ...
+    python -m experiments.inductor --ladder [--quick] [--networks lstm,guide] ...
 
 Peak bytes are the profiler's allocations during a step, on this CPU, in addition to what is there before it (parameters
 and the optimiser's state). Every way runs in a process of its own, with caches of its own under build/inductor: compile
 time is the CPU seconds of a first step with empty caches, `planning` the share of them that our passes take. `within`
 is the whole step in our order and within 0.6 of its estimated peak: some operators run again. `--again` measures only
 the seconds of a step again, with what is compiled there, as a quiet machine should; `--planning` measures only what our
-order of a recorded whole step takes. `--against-hand` is another table with options of its own (`against_hand`).
+order of a recorded whole step takes. `--against-hand` and `--ladder` are other tables with options of their own
+(`against_hand`, `ladder`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.against_hand import AGAINST_HAND
 from experiments.inductor.fresh_process import check_losses, row_of_process
+from experiments.inductor.ladder import LADDER
 from experiments.inductor.measure import WAYS, WITHIN
 from experiments.inductor.networks import NETWORKS, REALISTIC
 from experiments.rows import Row, load_rows
@@ -94,7 +97,6 @@ EXPERIMENT = Experiment(
 )
 
 if __name__ == "__main__":
-    run(
-        AGAINST_HAND if "--against-hand" in sys.argv else EXPERIMENT,
-        [argument for argument in sys.argv[1:] if argument != "--against-hand"],
-    )
+    others = {"--against-hand": AGAINST_HAND, "--ladder": LADDER}
+    asked = next((name for name in others if name in sys.argv), "")
+    run(others.get(asked, EXPERIMENT), [argument for argument in sys.argv[1:] if argument != asked])

@@ -18,13 +18,14 @@ TOLERANCE = 1e-3
 """The largest relative difference of losses; with norms of convolutions they agree to three digits."""
 
 
-def row_of_process(module: str, network: str, way: str, *options: str, fresh: bool) -> Row:
-    """The row that a module of this package prints. `fresh`: without what was compiled there before."""
-    caches = CACHES / network / way.replace(" ", "_")
+def row_of_process(module: str, network: str, way: str, *options: str, fresh: bool, caches: str = "") -> Row:
+    """The row that a module of this package prints. `fresh`: without what was compiled there before. `caches`: the
+    folder of compiled code, where it is not the network's and the way's own."""
+    folder = CACHES / caches if caches else CACHES / network / way.replace(" ", "_")
     if fresh:
-        shutil.rmtree(caches, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     # One compile thread, so that compilers are children of the process that is measured.
-    settings = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(caches)}
+    settings = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-m", f"experiments.inductor.{module}", network, way, *options],
         capture_output=True,

@@ -8,7 +8,7 @@ from downset.results.inspections import StepNeed
 from downset.results.plans import Order
 from downset.text import abridged, counted, format_bytes
 
-__all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "RepeatedOperator"]
+__all__ = ["LiveBuffer", "ModulePeak", "OrderReport", "PeakReport", "RecomputeReport", "RepeatedOperator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +115,44 @@ class RecomputeReport:
         if self.pytorch is not None:
             line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"
         return line
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePeak:
+    """The tensors of a module that are live at the peak.
+
+    `module`: its path in the model, "" outside of all modules, or "gradient of"
+    a parameter; `kind`: the module's class; `part`: where it was made: forward, backward or update."""
+
+    module: str
+    kind: str
+    part: str
+    nbytes: int
+    count: int
+    """How many tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakReport:
+    """The tensors that were live at the peak of one plain training step.
+
+    Bytes do not count parameters, the state of an optimiser
+    and the batch, nor what a library allocates inside an operator."""
+
+    peak_bytes: int
+    peak_operator: str
+    """The module and the operator that ran at the peak."""
+    modules: tuple[ModulePeak, ...]
+    """The parts of the peak, the most bytes first."""
+    operators: tuple[StepNeed, ...]
+    """The operators as they ran, with the bytes live when each ended."""
+
+    __repr__ = abridged
+
+    def __str__(self) -> str:
+        """A summary for users, on several lines."""
+        lines = [f"peak {format_bytes(self.peak_bytes)} B at {self.peak_operator or 'no operator'}:"]
+        for of in self.modules[:10]:
+            name = f"{of.module or 'outside of modules'} ({of.kind})" if of.kind else of.module or "outside of modules"
+            lines.append(f"  {format_bytes(of.nbytes):>12} {name}, {of.part}, {counted(of.count, 'tensor')}")
+        return "\n".join(lines)

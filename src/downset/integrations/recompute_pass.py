@@ -19,6 +19,7 @@ from typing import Any
 from downset.compiled import RecomputeReport, RepeatedOperator
 from downset.errors import UsageError
 from downset.integrations.code_fingerprint import code_fingerprint
+from downset.integrations.free_recompute import nearly_free
 from downset.integrations.fx_training import Traced, sets_of, traced
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.training_graph import plan_again, priced
@@ -42,7 +43,8 @@ class PlanAgain(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _RecomputeSettings:
-    peak_bytes: int
+    peak_bytes: int | None
+    """The limit; None for the least peak that takes next to no time."""
     choices: int | None
     report: Callable[[Any], None] | None
     not_within: list[int] = field(default_factory=list)
@@ -71,13 +73,18 @@ def recompute_options(
     The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above
     the limit: recomputation is chosen before fusion, by another estimate. In a whole step it raises PlanAgain where
     another choice may hold less. `whole`: the step is one graph; otherwise
-    forward and backward are two. Without `peak_bytes` there are neither. Raises UsageError for a limit or a number of
-    sets that is not a number above 0."""
+    forward and backward are two. Without `peak_bytes` there is no check, and a whole step runs again what takes next
+    to no time, as PyTorch's partitioner does where forward and backward are two graphs. Raises UsageError for a limit
+    or a number of sets that is not a number above 0."""
+    check_choices(choices)
     if peak_bytes is None:
-        return {}, None
+        if not whole:
+            return {}, None
+        free = _RecomputeSettings(None, choices, None)
+        passes = _pass_classes()
+        return {"joint_custom_post_pass": passes["graph"](free), "_pre_fusion_custom_pass": passes["behind"]()}, None
     if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
         raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
-    check_choices(choices)
     settings = _RecomputeSettings(peak_bytes, choices, report, most_plans=_MOST_PLANS if whole else 1)
     passes = _pass_classes()
     if whole:
@@ -89,7 +96,7 @@ def recompute_options(
 
 def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
     limit = settings.peak_bytes
-    if peak_bytes <= limit or settings.not_within or peak_bytes in settings.warned:
+    if limit is None or peak_bytes <= limit or settings.not_within or peak_bytes in settings.warned:
         return
     advice = "no choice that was tried holds less by that one"
     if settings.lower:
@@ -237,6 +244,8 @@ def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
 
 def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
     """The operators that run again. They are reported, and a peak above the limit is warned of."""
+    if settings.peak_bytes is None:
+        return nearly_free(trace.graph, settings.choices)
     begin = time.perf_counter()
     limit = (settings.targets or [settings.peak_bytes])[-1]
     plan = plan_again(trace.graph, limit, choices=settings.choices, seeds=theirs)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
+from downset.integrations.lost_calls import watch_clipping
+from downset.integrations.lower_rungs import EAGER, LowerRungs, Rung, first_line
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.recompute_pass import PlanAgain, recompute_options
+from downset.integrations.step_parts import StepParts, StepReports, detached, norm_of, parallel_kind
 from downset.integrations.user_warning import warn_user
+from downset.integrations.whole_function import tracing, whole_function
 from downset.text import brief, format_bytes
 
 __all__ = ["TrainingStep", "compile_step"]
@@ -35,51 +37,38 @@ _FROM_CACHE = (
     "PyTorch took this step from its cache of compiled graphs: it is in our order, and there is no report of it; "
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 compiles it again"
 )
-_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
-
-
-@dataclass(slots=True)
-class _Reports:
-    """Hands reports on, and counts them."""
-
-    receiver: Report
-    count: int = 0
-
-    def __call__(self, report: Any) -> None:
-        self.count += 1
-        self.receiver(report)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The parts of a step."""
-
-    model: Any
-    loss_fn: Callable[..., Any]
-    optimizer: Any
-    autocast: Any
-    scaler: Any
-    clip_grad_norm: float | None
-    peak_bytes: int | None
-    reports: _Reports | None
+_WHOLE, _DIVIDED, _COMPILED = "one graph", "forward and backward graphs in our order", "torch.compile"
+"""The rungs of a step, from the highest; below is plain PyTorch."""
 
 
 class TrainingStep:
     """A training step: `loss = step(inputs, targets)`, as `compile_step` returns it.
 
-    `fallback`: why it runs without being compiled as a whole, or "". `grad_norm`: with `clip_grad_norm`, the norm of
-    all gradients of the latest update, before they were clipped; a tensor, or None before the first.
+    `fallback`: why it runs without being compiled as a whole, or "". `grad_norm`: with `clip_grad_norm` or
+    `skip_nonfinite`, the norm of all gradients of the latest update, before they were clipped; a tensor, or None before
+    the first.
     """
 
-    def __init__(self, parts: _Parts, update: Update | None, accumulate: int, options: dict[str, Any]) -> None:
+    def __init__(self, parts: StepParts, accumulate: int, options: dict[str, Any], rungs: list[Rung]) -> None:
         self.fallback = ""
         self.grad_norm: Any = None
-        self._parts, self._update, self._accumulate, self._options = parts, update, accumulate, options
+        self._parts, self._accumulate, self._options = parts, accumulate, options
+        self._update: Update | None = None
+        groups = parts.optimizer.param_groups
+        on_processor = all(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
+        early = accumulate == 1 and (on_processor or parts.peak_bytes is not None)
+        self._eager = LowerRungs(parts, [Rung(EAGER, None)], early=False, changed=self._fall_back)
+        self._lower = LowerRungs(parts, rungs, early=early, changed=self._fall_back)
         self._done = 0
         self._added = False  # whether this batch is plain: it adds to gradients that it found, or states are missing
-        self._told_added = False
+        self._plain_batches = 0
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
         self._compiled: dict[tuple[bool, Settings], Callable[..., Any]] = {}
+
+    @property
+    def rung(self) -> str:
+        """How the next batch runs: "one graph", or what `fallback` keeps it from."""
+        return self._lower.rung.name if self._update is None or self.fallback else _WHOLE
 
     def __call__(self, inputs: Any, *targets: Any) -> Any:
         """One step on one batch, or on one of its `accumulate` parts; returns the loss, detached.
@@ -119,6 +108,20 @@ class TrainingStep:
         scaler = {} if self._parts.scaler is None else {"scaler": self._parts.scaler}
         return {"model": self._parts.model, "optimizer": self._parts.optimizer, **scaler}
 
+    def _begin(self) -> None:
+        """Take the highest rung that can be told before a batch is seen."""
+        import torch
+
+        try:
+            if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
+                raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
+            kind = parallel_kind(self._parts.model)
+            if kind:
+                raise UnsupportedError(f"{kind} sums gradients over ranks in hooks of backward")
+            self._update = update_of(self._parts.optimizer)
+        except UnsupportedError as error:
+            self._fall_back(str(error))
+
     def _current(self, inputs: Any, targets: tuple[Any, ...]) -> Update | None:
         """The update of the parameters that the optimiser trains now; None if this call runs as plain PyTorch."""
         if self._update is None or self.fallback:
@@ -135,16 +138,22 @@ class TrainingStep:
             if not self._update.is_of(groups):
                 self._update, self._compiled = update_of(self._parts.optimizer), {}
             self._added = any(parameter.grad is not None for parameter in self._update.parameters)
-            if self._added and not self._told_added:
-                self._told_added = True
+            if self._added and not self._plain_batches:
                 warn_user(_ADDS)
+            self._plain_batches += self._added
             self._added = self._added or not self._update.ready()
         return None if self._added else self._update
 
     def _fall_back(self, reason: str) -> None:
-        """Run as plain PyTorch from now on."""
+        """Run on the rung that holds the step from now on."""
         self.fallback = reason
-        warn_user(_plain_warning(reason, self._parts.peak_bytes))
+        rung, limit = self._lower.rung.name, self._parts.peak_bytes
+        kept = ""
+        if limit is not None and rung == _DIVIDED:
+            kept = f"; {format_bytes(limit)} B is the limit of each of these graphs"
+        elif limit is not None:
+            kept = f"; nothing keeps it within {format_bytes(limit)} B"
+        warn_user(f"downset runs this training step as {rung}, not as one graph: {reason}{kept}")
 
     def _whole(self, update: Update, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
         from torch._dynamo.exc import TorchDynamoException
@@ -168,7 +177,7 @@ class TrainingStep:
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
             loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
-            self._fall_back(_first_line(error))
+            self._fall_back(first_line(error))
             return loss
         loss, self._used, overflow, norm = results
         reports = self._parts.reports
@@ -179,7 +188,7 @@ class TrainingStep:
                 parameter.grad = None
             self._parts.optimizer._opt_called = True  # schedulers check it
             self.grad_norm = norm
-            if overflow is not None:
+            if self._parts.scaler is not None:
                 _update_scale(self._parts, overflow)
         return loss
 
@@ -191,10 +200,10 @@ class TrainingStep:
         while True:
             if key not in self._compiled:
                 last, settings = key
-                function = _whole_function(self._parts, update, settings if last else None)
+                function = whole_function(self._parts, update, settings if last else None)
                 self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options)
             try:
-                with torch._dynamo.config.patch(trace_autograd_ops=True):
+                with tracing():
                     return self._compiled[key](*arguments)
             except PlanAgain:
                 del self._compiled[key]
@@ -206,31 +215,37 @@ class TrainingStep:
                 parameter.grad = parameter.grad if used else None
 
     def _plain(self, inputs: Any, targets: tuple[Any, ...], *, last: bool) -> Any:
-        loss, aux = _with_aux(_loss(self._parts, inputs, targets))
-        if not hasattr(loss, "backward"):
-            raise UsageError(f"loss_fn returned a {type(loss).__name__}; it returns the loss, one tensor")
+        """One step by the lower rungs; a batch that is plain for itself alone by the last of them."""
         scaler, optimizer = self._parts.scaler, self._parts.optimizer
-        (loss if scaler is None else scaler.scale(loss)).backward()
+        lower = self._lower if self.fallback or self._plain_batches > 1 else self._eager
+        loss, aux = lower.backward(inputs, targets, alone=last)
         if last:
-            self._clip()
+            finite = self._clip()
             with self._update.watching() if self._update is not None else nullcontext():
-                if scaler is None:
-                    optimizer.step()
-                else:
+                if scaler is not None:
                     scaler.step(optimizer)
                     scaler.update()
+                elif finite:
+                    optimizer.step()
+            lower.updated()
             optimizer.zero_grad()
-        return _detached(loss, aux)
+        return detached(loss, aux)
 
-    def _clip(self) -> None:
+    def _clip(self) -> bool:
+        """Clip the gradients as asked; returns whether the update is not to be skipped."""
         import torch
 
-        scaler, optimizer = self._parts.scaler, self._parts.optimizer
-        if self._parts.clip_grad_norm is not None:
-            if scaler is not None:
-                scaler.unscale_(optimizer)
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            self.grad_norm = torch.nn.utils.clip_grad_norm_(parameters, self._parts.clip_grad_norm)
+        parts = self._parts
+        if not parts.takes_norm:
+            return True
+        if parts.scaler is not None:
+            parts.scaler.unscale_(parts.optimizer)
+        parameters = [parameter for group in parts.optimizer.param_groups for parameter in group["params"]]
+        if parts.clip_grad_norm is not None:
+            self.grad_norm = torch.nn.utils.clip_grad_norm_(parameters, parts.clip_grad_norm)
+        else:
+            self.grad_norm = norm_of([parameter.grad for parameter in parameters])
+        return not parts.skip_nonfinite or self.grad_norm is None or bool(self.grad_norm.isfinite())
 
 
 def compile_step(  # noqa: PLR0913 - users know its keywords
@@ -242,6 +257,7 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     scaler: Any = None,
     accumulate: int = 1,
     clip_grad_norm: float | None = None,
+    skip_nonfinite: bool = False,
     order: bool = True,
     work_limit: int = 20_000,
     report: Report | None = None,
@@ -256,10 +272,11 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     loss; a step with gradients that are not finite changes nothing; and its scale changes as in plain PyTorch.
     `accumulate`: the optimiser updates once in so many calls, with the sum of their gradients, as in PyTorch.
     `clip_grad_norm`: the largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` takes it; clipping
-    after a call has no effect, because the update is part of it.
+    after a call has no effect, because the update is part of it. `skip_nonfinite`: an update changes nothing if that
+    norm is not finite.
     `order=False` keeps Inductor's order, for comparison. `report`, `work_limit`, `peak_bytes` and `choices` as in
-    `options`. The first call compiles. A step that cannot be one graph runs as plain PyTorch, with one warning that
-    says why.
+    `options`. The first call compiles. A step that cannot be one graph runs as the most that it can be: as forward and
+    backward graphs in this order, else by `torch.compile`, else as plain PyTorch. One warning says which and why.
 
     Raises UsageError for an optimiser without parameter groups, a `report` that is not a function, an `autocast` that
     is not a dtype, and for an `accumulate`, `peak_bytes` or `choices` that is not a number above 0.
@@ -272,30 +289,39 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
             f"compile_step takes a model, a loss function and an optimiser, in this order; got "
             f"{brief(repr(optimizer))} as optimiser"
         )
+    optimizer = _unwrapped(optimizer)
     check_report(report)
     if autocast is not None and not isinstance(autocast, torch.dtype):
         raise UsageError(f"autocast is {brief(repr(autocast))}; give a dtype such as torch.bfloat16")
     if clip_grad_norm is not None and not clip_grad_norm > 0:
         raise UsageError(f"clip_grad_norm is {clip_grad_norm}; give the largest norm of the gradients, above 0")
     scaled = scaler is not None and scaler.is_enabled()
-    reports = _Reports(report) if report is not None and (order or peak_bytes is not None) else None
+    if scaled and skip_nonfinite:
+        raise UsageError("a scaler skips what is not finite by itself: leave skip_nonfinite out")
+    reports = StepReports(report) if report is not None and (order or peak_bytes is not None) else None
     scaler = scaler if scaled else None
-    parts = _Parts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, peak_bytes, reports)
-    try:
-        if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
-            raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
-        options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
-        options |= factor_options() | _layout_options(optimizer)
-        if order:
-            options |= order_options(work_limit=work_limit, report=reports, check=check)
-        _check_parallel(model)
-        update = update_of(optimizer)
-    except UnsupportedError as error:
-        warn_user(_plain_warning(str(error), peak_bytes))
-        step = TrainingStep(parts, None, accumulate, {})
-        step.fallback = str(error)
-        return step
-    return TrainingStep(parts, update, accumulate, options)
+    parts = StepParts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports)
+    options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
+    options |= factor_options() | _layout_options(optimizer)
+    rungs = [Rung(_COMPILED, {}), Rung(EAGER, None)]
+    if order and scheduler_passes():
+        options |= order_options(work_limit=work_limit, report=reports, check=check)
+        again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=False)
+        divided = order_options(work_limit=work_limit, report=reports, check=check) | again | factor_options()
+        rungs.insert(0, Rung(_DIVIDED, divided))
+    watch_clipping(optimizer)
+    step = TrainingStep(parts, accumulate, options, rungs)
+    step._begin()
+    return step
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """The optimiser itself, where `accelerate` or Lightning has prepared it."""
+    while type(optimizer).__name__ in ("AcceleratedOptimizer", "LightningOptimizer") or (
+        type(optimizer).__name__.startswith("Lightning") and hasattr(optimizer, "_optimizer")
+    ):
+        optimizer = getattr(optimizer, "_optimizer", None) or optimizer.optimizer
+    return optimizer
 
 
 def _layout_options(optimizer: Any) -> dict[str, Any]:
@@ -305,21 +331,7 @@ def _layout_options(optimizer: Any) -> dict[str, Any]:
     return {"layout_optimization": False} if devices <= {"cpu"} else {}
 
 
-def _plain_warning(reason: str, peak_bytes: int | None) -> str:
-    limit = "" if peak_bytes is None else f"; nothing keeps it within {format_bytes(peak_bytes)} B"
-    return f"downset runs this training step as plain PyTorch, not as one graph: {reason}{limit}"
-
-
-def _check_parallel(model: Any) -> None:
-    """Raise UnsupportedError for modules whose ranks meet in hooks of `backward`, which the gradients of a whole step
-    do not call."""
-    for module in model.modules() if hasattr(model, "modules") else ():
-        for kind in type(module).__mro__:
-            if kind.__name__ in _PARALLEL:
-                raise UnsupportedError(f"{kind.__name__} sums gradients over ranks in hooks of backward")
-
-
-def _check_gradients(parts: _Parts, groups: Sequence[Sequence[Any]], inputs: Any, targets: Any) -> None:
+def _check_gradients(parts: StepParts, groups: Sequence[Sequence[Any]], inputs: Any, targets: Any) -> None:
     """Raise UnsupportedError if the plain loop would compute gradients that a whole step does not."""
     import torch
     from torch.utils import _pytree as pytree
@@ -354,84 +366,7 @@ def _sums(update: Update) -> list[Any]:
     return [parameter.grad for parameter in update.parameters]
 
 
-def _whole_function(parts: _Parts, update: Update, settings: Settings | None) -> Callable[..., Any]:
-    """The function to compile: a step on one batch, or on one part of it, with the gradients of earlier parts in
-    `sums`. Without `settings` it does not update."""
-    import torch
-
-    def step(inputs: Any, targets: tuple[Any, ...], sums: list[Any], used: tuple[bool, ...], scale: Any) -> Any:
-        (loss, aux), overflow, norm = _with_aux(_loss(parts, inputs, targets)), None, None
-        root = loss if scale is None else loss * scale
-        gradients = torch.autograd.grad(root, update.parameters, allow_unused=True)
-        used = tuple([before or gradient is not None for before, gradient in zip(used, gradients, strict=True)])
-        with torch.no_grad():
-            if settings is None:
-                for total, gradient in zip(sums, gradients, strict=True):
-                    if gradient is not None:
-                        total.add_(gradient)
-            else:
-                if sums:
-                    both = zip(sums, gradients, used, strict=True)
-                    gradients = [(total if g is None else total + g) if was else None for total, g, was in both]
-                if scale is None:
-                    gradients, norm = _clipped(gradients, parts.clip_grad_norm)
-                    update.apply(gradients, settings)
-                else:
-                    overflow, norm = _apply_scaled(update, gradients, (settings, parts.clip_grad_norm), scale)
-        return _detached(loss, aux), used, overflow, norm
-
-    # Dynamo counts compiles by code object, and remembers by name which sizes vary. Each step needs its own.
-    code = step.__code__.replace(co_name=f"step_{id(update):x}")
-    return FunctionType(code, step.__globals__, code.co_name, None, step.__closure__)
-
-
-def _with_aux(returned: Any) -> tuple[Any, Any]:
-    """The loss, and what the loss function returned with it: None if that is the loss alone."""
-    return returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
-
-
-def _detached(loss: Any, aux: Any) -> Any:
-    import torch
-    from torch.utils import _pytree as pytree
-
-    if aux is None:
-        return loss.detach()
-    return loss.detach(), pytree.tree_map(lambda of: of.detach() if isinstance(of, torch.Tensor) else of, aux)
-
-
-def _clipped(gradients: Sequence[Any], most: float | None) -> tuple[Sequence[Any], Any]:
-    """(the gradients with a norm of at most `most` together, their norm before), as `clip_grad_norm_` computes both."""
-    import torch
-
-    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients if gradient is not None]
-    if most is None or not norms:
-        return gradients, None
-    norm = torch.linalg.vector_norm(torch.stack(norms))
-    factor = (most / (norm + 1e-6)).clamp(max=1.0)
-    return [None if gradient is None else gradient * factor for gradient in gradients], norm
-
-
-def _apply_scaled(
-    update: Update, gradients: Sequence[Any], options: tuple[Settings, float | None], scale: Any
-) -> tuple[Any, Any]:
-    """Update by scaled gradients. If one of them is not finite, nothing changes. Returns whether one was not, as 1.0 or
-    0.0, and the norm of the gradients where these are clipped. `options`: the settings, and the largest norm."""
-    import torch
-
-    settings, most = options
-    not_finite = [gradient.isfinite().all().logical_not() for gradient in gradients if gradient is not None]
-    overflow = torch.stack(not_finite).any() if not_finite else torch.zeros((), dtype=torch.bool)
-    inverse = scale.double().reciprocal().float()
-    state = update.state()
-    before = [tensor.clone() for tensor in state]
-    unscaled, norm = _clipped([None if gradient is None else gradient * inverse for gradient in gradients], most)
-    update.apply(unscaled, settings)
-    for tensor, was in zip(state, before, strict=True):
-        tensor.copy_(torch.where(overflow, was, tensor))
-    return overflow.float(), norm
-
-
-def _scale_of(parts: _Parts) -> Any:
+def _scale_of(parts: StepParts) -> Any:
     """The scaler's factor; the scaler makes it when it first scales."""
     import torch
 
@@ -440,30 +375,7 @@ def _scale_of(parts: _Parts) -> Any:
     return parts.scaler._scale
 
 
-def _update_scale(parts: _Parts, overflow: Any) -> None:
+def _update_scale(parts: StepParts, overflow: Any) -> None:
     """Let the scaler update its factor, with the given result of its check for overflow."""
     parts.scaler._per_optimizer_states[id(parts.optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
     parts.scaler.update()
-
-
-def _loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
-    import torch
-
-    if parts.autocast is None:  # PyTorch does not cache graphs that enter autocast, on or off
-        return _full_loss(parts, inputs, targets)
-    with torch.autocast(next(parts.model.parameters()).device.type, dtype=parts.autocast):
-        return _full_loss(parts, inputs, targets)
-
-
-def _full_loss(parts: _Parts, inputs: Any, targets: tuple[Any, ...]) -> Any:
-    if isinstance(inputs, dict):
-        output = parts.model(**inputs)
-    else:
-        output = parts.model(*inputs) if isinstance(inputs, tuple) else parts.model(inputs)
-    return parts.loss_fn(output, *targets)
-
-
-def _first_line(error: Exception) -> str:
-    """The first line with content: an error of the compiler begins with the compiler's name."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line and not line.endswith(" raised:")), type(error).__name__)

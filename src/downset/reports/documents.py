@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from downset.compiled import OrderReport, RecomputeReport
+from downset.compiled import OrderReport, PeakReport, RecomputeReport
 from downset.errors import InvalidPlan, UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem
@@ -23,7 +23,7 @@ from downset.reports.plan_documents import (
     together_document,
 )
 from downset.reports.stages import stage_document, stage_plan_document
-from downset.reports.training import compiled_document, recomputation_document, recompute_document
+from downset.reports.training import compiled_document, peak_document, recomputation_document, recompute_document
 from downset.results.fit import Fit, Recomputation
 from downset.results.memories_fit import MemoriesFit
 from downset.results.pipelines import Pipeline
@@ -102,6 +102,7 @@ _DOCUMENTS: dict[type, Callable[[Any], Document]] = {
     Arena: arena_document,
     SharedObjects: objects_document,
     OrderReport: compiled_document,
+    PeakReport: peak_document,
     RecomputeReport: recompute_document,
     Recomputation: recomputation_document,
 }

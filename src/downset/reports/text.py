@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import overload
 
-from downset.compiled import OrderReport, RecomputeReport
+from downset.compiled import OrderReport, PeakReport, RecomputeReport
 from downset.errors import UsageError
 from downset.graph.core import Graph
 from downset.memory.liveness import OrderProblem
@@ -34,6 +34,7 @@ _Alone = (
     | Fit
     | Recomputation
     | OrderReport
+    | PeakReport
     | RecomputeReport
 )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from downset.compiled import OrderReport, RecomputeReport
+from downset.compiled import OrderReport, PeakReport, RecomputeReport
 from downset.graph.core import ABSENT, Op
 from downset.memory.models import MemoryModel
 from downset.messages import Message, Setting
@@ -22,7 +22,7 @@ from downset.results.inspections import StepNeed
 from downset.results.next_step import NextStep
 from downset.text import counted, format_bytes, format_seconds, printable
 
-__all__ = ["compiled_document", "recomputation_document", "recompute_document"]
+__all__ = ["compiled_document", "peak_document", "recomputation_document", "recompute_document"]
 
 _LISTED = 10
 """Buffers at the peak that are listed, the largest ones."""
@@ -77,6 +77,54 @@ def compiled_document(report: OrderReport) -> Document:
         figures,
         (Value("runs in", "our order" if report.chosen else "Inductor's order"),),
     )
+
+
+def peak_document(report: PeakReport) -> Document:
+    """The tensors that are live at the peak of a plain training step, by module."""
+    table = Table(
+        (
+            Column("in the model", lambda of: printable(of.module) or "outside of modules", left=True),
+            Column("kind", "kind", printable, left=True),
+            Column("made in", "part", left=True),
+            Column("tensors", "count"),
+            Column("bytes", "nbytes", format_bytes),
+        ),
+        report.modules,
+        f"live at the peak, while {printable(report.peak_operator)} runs",
+        most=_LISTED,
+    )
+    picture = Picture(lambda: order_figure([_view("the step", report.operators)], first="the step"))
+    sections = (
+        Section("At the peak", (table,)),
+        Section("The step", (picture,) if report.operators else ()),
+        Section("What could be done next", (Steps((_COMPILE_IT,)),)),
+    )
+    parts: dict[str, int] = {}
+    for of in report.modules:
+        part = "gradients" if of.module.startswith("gradient of ") else of.part
+        parts[part] = parts.get(part, 0) + of.nbytes
+    figures = tuple(
+        Value(
+            f"of it from the {name} pass" if name != "gradients" else "of it gradients of parameters",
+            nbytes,
+            bytes_text,
+        )
+        for name, nbytes in parts.items()
+    )
+    note = "Watched in plain PyTorch, without parameters, the state of the optimiser, the batch and what libraries "
+    note += "allocate inside an operator."
+    return Document(
+        "Peak of a training step",
+        f"plain PyTorch: {counted(len(report.operators), 'operator')}",
+        Verdict("plain", f"Peak {bytes_text(report.peak_bytes)}", note),
+        sections,
+        figures,
+    )
+
+
+_COMPILE_IT = NextStep(
+    "For less memory compile the step, ds.inductor.compile_step(model, loss_fn, optimizer), and state peak_bytes."
+)
 
 
 def recompute_document(report: RecomputeReport) -> Document:

@@ -1,0 +1,31 @@
+"""Chooses what a whole step runs again without a limit: operators that lower its peak and take next to no time.
+
+Where forward and backward are two graphs, PyTorch's partitioner runs cheap operators again in place of keeping their
+results. One graph has no partitioner, and would hold more than two do.
+"""
+
+from __future__ import annotations
+
+import math
+
+from downset.integrations.training_graph import TrainingGraph, plan_again
+
+__all__ = ["nearly_free"]
+
+_SHARE = 0.02
+"""The most seconds that it may add, as a share of those of the step without its update."""
+_GAIN = 0.99
+"""The share of the peak that is worth running anything again."""
+_NO_LIMIT = 2**62
+
+
+def nearly_free(graph: TrainingGraph, choices: int | None = None) -> tuple[int, ...]:
+    """The set of least peak among those that add at most a small share of the step's seconds; the cheapest of those
+    whose peaks are about equal. Empty where nothing is gained."""
+    plan = plan_again(graph, _NO_LIMIT, choices=choices)
+    most = _SHARE * math.fsum(graph.costs)
+    cheap = [choice for choice in plan.front if choice.judged.cost <= most]
+    least = min((choice.judged.peak_bytes for choice in cheap), default=plan.none.peak_bytes)
+    if not cheap or least > _GAIN * plan.none.peak_bytes:
+        return ()
+    return next(choice.again for choice in cheap if choice.judged.peak_bytes <= least / _GAIN)
