@@ -1,6 +1,7 @@
 """Models that nobody here had tuned to, as packages bring them: whether each is read at first touch, the sizes that
 have to be given, whether it is fitted, what stays dynamic, and what a process takes: by default, by the best options
-that are set by hand, by onnxslim, and as `fit` writes it.
+that are set by hand, by onnxslim, and as `fit` writes it. The process of an empty network shows how much of that is the
+code of the library, which no settings change.
 
     python -m experiments.field [--quick] [--fetch] [--resume] [--only TEXT] [--time-limit SECONDS] [--onnxslim PROGRAM]
 
@@ -14,6 +15,7 @@ limit of time. `--resume` passes over files whose processes are recorded. `--qui
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +29,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.helper as make
 
 from downset import DownsetError, fit, load
 from downset.formats.onnx.data_files import stored_bytes
@@ -144,14 +148,14 @@ def _options(model: Model, dims: Mapping[str, int]) -> int:
 def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], options: Namespace) -> Row:
     """The fields about the fit of a file, and about the processes of all sides, which are measured in turns."""
     with tempfile.TemporaryDirectory() as folder:
-        output, inputs, begin = Path(folder) / "fitted.onnx", Path(folder) / "inputs.npz", time.perf_counter()
+        output, inputs, begin = Path(folder) / "fitted.onnx", Path(folder) / "inputs.npz", _now()
         result: Fit | None = None
         try:
             result = fit(model.path, output=output, dims=dims, time_limit_s=options.time_limit)
             row = _said(result, output, model)
         except DownsetError as error:
             row = {"fits": False, "shipped": None, "why": _plain(error, model)}
-        row["fit_s"] = round(time.perf_counter() - begin, 1)
+        row |= {key: round(now - then, 1) for key, now, then in zip(("fit_s", "fit_cpu_s"), _now(), begin, strict=True)}
         np.savez(inputs, **feeds)
         settings = _best_by_hand(model.path, inputs)
         kinds = {"default": (model.path, DEFAULT), "by hand": (model.path, settings)}
@@ -165,7 +169,24 @@ def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], opt
             row["equal"] = len({one.outputs for kind in ("default", "fitted") for one in readings[kind]}) == 1
         for kind, each in readings.items():
             row |= figures_of(kind, each, readings["default"])
+        row["empty_peak_bytes"] = _empty_peak_bytes(Path(folder))
     return row
+
+
+def _now() -> tuple[float, float]:
+    """Real seconds, and those of processor time of this process and its children."""
+    return time.perf_counter(), sum(os.times()[:4])
+
+
+def _empty_peak_bytes(folder: Path) -> int:
+    """The bytes by which a process grows that opens and runs an empty network: the code of the library that any session
+    reads."""
+    path, inputs = folder / "empty.onnx", folder / "empty.npz"
+    values = [make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = make.make_graph([make.make_node("Identity", ["x"], ["y"])], "empty", values[:1], values[1:])
+    onnx.save(make.make_model(graph, ir_version=8, opset_imports=[make.make_opsetid("", 17)]), path)
+    np.savez(inputs, x=np.zeros(1, np.float32))
+    return int(median(one.peak_bytes for one in in_turns({"empty": (path, DEFAULT)}, inputs, ROUNDS)["empty"]))
 
 
 def _said(result: Fit, output: Path, model: Model) -> Row:
@@ -208,7 +229,7 @@ def _plain(error: DownsetError, model: Model) -> str:
 def rows(options: Namespace) -> Iterator[Row]:
     recorded = {row["file"] for row in load_rows("field") if "default_peak_bytes" in row} if options.resume else set()
     for model in models(fetch=options.fetch):
-        if options.only in model.label and file_of(model) not in recorded:
+        if options.only in file_of(model) and file_of(model) not in recorded:
             yield row_of(model, options)
 
 
@@ -226,9 +247,20 @@ def show_counts(shown: list[Row]) -> None:
     peaks = median(row["fitted_peak_bytes"] / row["default_peak_bytes"] for row in measured)
     hand = median(row["fitted_peak_bytes"] / row["by_hand_peak_bytes"] for row in measured)
     print(f"in the median {peaks:.2f}x the default's peak, {hand:.2f}x that of the best by hand", end=", ")
+    above = [
+        (row["fitted_peak_bytes"] - row["empty_peak_bytes"]) / (row["default_peak_bytes"] - row["empty_peak_bytes"])
+        for row in measured
+        if "empty_peak_bytes" in row
+    ]
+    if above:
+        print(f"{median(above):.2f}x what the default takes above an empty session ({len(above)} files)", end=", ")
     ratios = [row["fitted_ratio"] for row in measured]
     print(f"{median(ratios):.2f}x the processor time, {max(ratios):.2f}x at most")
     print(f"fits took {median(row['fit_s'] for row in measured):.0f} s in the median")
+
+
+def _megabytes(nbytes: int | None) -> str | None:
+    return None if nbytes is None else f"{nbytes / _MEGABYTE:.1f}"
 
 
 def _process(kind: str) -> tuple[str, Any]:
@@ -251,7 +283,8 @@ EXPERIMENT = Experiment(
         ("dynamic", lambda row: f"{row['dynamic']} of {row['open_axes']}" if "dynamic" in row else None),
         *map(_process, ("default", "by_hand", "onnxslim", "fitted")),
         ("CPU, times", "{fitted_ratio:.2f}"),
-        ("fit, s", "{fit_s:.1f}"),
+        ("empty session, MB", lambda row: _megabytes(row.get("empty_peak_bytes"))),
+        *fields("fit_s", "fit_cpu_s", spec=".1f"),
         ("why not", lambda row: (row.get("why") or "; ".join(row.get("refused", [])))[:120].replace("|", "")),
     ),
     key=("file",),
@@ -259,7 +292,7 @@ EXPERIMENT = Experiment(
     options={
         "--fetch": {"action": "store_true", "help": "download the packages that are missing"},
         "--resume": {"action": "store_true", "help": "pass over files whose processes are recorded"},
-        "--only": {"default": "", "help": "only files whose label contains this"},
+        "--only": {"default": "", "help": "only files whose name contains this"},
         "--time-limit": {"type": float, "default": 3.0},
         "--onnxslim": {"default": "onnxslim", "help": "the program of the peer; without it the peer is left out"},
     },

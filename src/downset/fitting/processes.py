@@ -7,7 +7,6 @@ original by default. Where a network is so small that no process can show what i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +16,16 @@ from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import SameOutputs, forms_of
 from downset.fitting.measuring import in_use
-from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, fastest_within, measured_once, smallest
+from downset.fitting.process_race import (
+    LEAST_GAIN,
+    Attempt,
+    Race,
+    fastest_within,
+    measured_once,
+    processes_moment,
+    processes_s,
+    smallest,
+)
 from downset.fitting.proving import at_other_sizes, compare
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
@@ -39,9 +47,9 @@ def race_of(job: Job, original: Candidate) -> Race | None:
     """The race of processes, in which the original by default is measured. None where the arena decides: where its
     limit or strips were asked for, where the target has no sessions or the system reports no resident memory, and where
     the network is so small that nothing done with it changes the process by as much as `LEAST_GAIN`."""
-    began = time.perf_counter()
+    began = processes_moment()
     default = _default_of(job, original)
-    return None if default is None else Race(job, default, time.perf_counter() - began)
+    return None if default is None else Race(job, default, processes_s(began))
 
 
 def in_file_order(job: Job) -> Job:
@@ -160,6 +168,8 @@ def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
     process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, race.larger)
     file = _with_arena(job, best.file)
     job.notes.add(race.note, *_notes(job, best, race.measured))
+    if near := race.near(best):
+        job.notes.add(f"takes about as much memory, so that another run may choose it: {near}")
     shown = (_taken(candidates.original, timed[0]), _taken(file, best))
     return FileChoice(file, outputs, shown, (), process)
 
