@@ -151,7 +151,7 @@ def test_the_load_of_the_machine_does_not_change_what_is_opened(seed, tmp_path, 
         race = Race(bench.job, bench.measured(None, [bench.default])[0], 2.5)
         race.enter(bench.others)
         timed = race.timed()
-        return bench.opened, [one.described for one in timed], race.note, bench.job.notes
+        return bench.opened, [one.file.label for one in timed], race.note, bench.job.notes
 
     assert raced(1.0) == raced(2.0) == raced(6.0)
 
@@ -184,7 +184,7 @@ def test_what_another_run_may_choose_is_named(seed, tmp_path, monkeypatch):
     for _ in range(4):
         race = bench.race()
         best = smallest(race.timed())
-        chosen.append((best.described, race.near(best)))
+        chosen.append((best.file.label, race.near(best)))
     for name, near in chosen:
         others = {other for other, _ in chosen} - {name}
         assert others <= set(near.split("; "))

@@ -91,11 +91,6 @@ class Attempt:
         """The bytes of what is written where this ships."""
         return shipped_bytes(self.file)
 
-    @property
-    def described(self) -> str:
-        settings = self.file.settings
-        return self.file.label if settings is None else f"{self.file.label}, {settings.name}"
-
     def row(self) -> ProcessRow:
         assert self.file.settings is not None
         return ProcessRow(self.file.name, self.file.settings, self.growth, self.disk_bytes, by_hand=self.by_hand)
@@ -253,7 +248,7 @@ class Race:
             gain = 0.0 if one.is_original == best.is_original else LEAST_GAIN
             alike = one.peak_bytes <= (1 + 3 * _ALIKE + gain) * best.peak_bytes
             if other and ships and alike and _ratio(one, self._default) <= (1 + _NEAR) * self.slower:
-                names[one.described] = None
+                names[one.file.label] = None
         return "; ".join(names)
 
     def timed(self) -> list[Attempt]:
