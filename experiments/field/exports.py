@@ -38,7 +38,6 @@ def exported(python: str) -> Iterator[Path]:
 
 def _unet(torch: Any, path: Path) -> None:
     from diffusers import UNet2DConditionModel
-    from diffusers.models.attention_processor import AttnProcessor
 
     net = UNet2DConditionModel(
         sample_size=32,
@@ -49,7 +48,6 @@ def _unet(torch: Any, path: Path) -> None:
         cross_attention_dim=64,
         norm_num_groups=16,
     )
-    net.set_attn_processor(AttnProcessor())
     call = _module(torch, net, lambda x, t, c: net(x, t, c, return_dict=False)[0])
     values = (torch.randn(1, 4, 32, 32), torch.tensor([10]), torch.randn(1, 16, 64))
     axes = {"x": {0: "batch"}, "c": {0: "batch", 1: "tokens"}, "y": {0: "batch"}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from downset.messages import Message
 from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
+from downset.runtimes.feeds import read_feeds
+from downset.runtimes.inputs import given_inputs
 from downset.runtimes.targets import TargetName
 from downset.text import unheard
 
@@ -158,10 +160,17 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
         original = read(job)
         if WRITERS[job.form].weights_outside:
             states |= _states(model_files(job.path)) | states  # the model's stays that from before it was read
-        with limits(operators=len(original.graph.ops)):
+        with limits(operators=len(original.graph.ops)), _measured_on_given(job, original):
             job, original = measure_original(job, original)
             with listener.searching():
                 return _fitted(job, original, states, asked)
+
+
+def _measured_on_given(job: Job, original: Original) -> AbstractContextManager[None]:
+    """A context in which ONNX Runtime is measured on the user's first inputs."""
+    if job.target.sessions is None or job.options.stream is not None or not job.options.inputs:
+        return given_inputs(None, {})
+    return given_inputs(job.scratch / "given.npz", read_feeds(original.graph, job.options.inputs[:1])[0])
 
 
 @contextmanager
