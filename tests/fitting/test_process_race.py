@@ -217,7 +217,7 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, 
     monkeypatch.setattr(Race, "narrowed", lambda race, best: best)
     monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
     candidates = SimpleNamespace(original=bench.default.file)
-    choice = processes._chosen(bench.job, candidates, bench.race())
+    choice = processes._chosen(bench.job, None, candidates, bench.race())
     assert len(asked) == 2 and choice.file.name == asked[1] != asked[0]
     assert any("its sizes stay open" in str(note) for note in bench.job.notes)
 

@@ -209,7 +209,7 @@ def _fitted(job: Job, original: Original, states: States, asked: InHops | None) 
     job = job if race is None else in_file_order(job)
     others = list_candidates(job, original, planned)
     candidates = candidates_of(job, planned, measure_all(job, original, others))
-    choice = capped(job, choose_by_process(job, original.graph, candidates, race))
+    choice = capped(job, choose_by_process(job, planned, candidates, race))
     if choice.file.name == "original" and original.graph.states and original.executed != job.path:
         return fit_model(replace(job.options, states="variables"), job.listener)  # in place it takes no less
     job.listener.progress("writing the result")

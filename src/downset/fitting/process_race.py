@@ -145,6 +145,11 @@ class Race:
         self._once_s, self._all_s = once_s, 2 * once_s
 
     @property
+    def default_bytes(self) -> int:
+        """The bytes by which the process of the original grows by default."""
+        return self._default.peak_bytes
+
+    @property
     def slower(self) -> float:
         return math.inf if self._policy.slower is None else self._policy.slower
 

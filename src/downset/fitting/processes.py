@@ -15,7 +15,8 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import SameOutputs, forms_of
-from downset.fitting.measuring import in_use
+from downset.fitting.measuring import in_use, measure
+from downset.fitting.planning import Planned, folded_plan
 from downset.fitting.process_race import (
     LEAST_GAIN,
     Attempt,
@@ -27,10 +28,12 @@ from downset.fitting.process_race import (
     smallest,
 )
 from downset.fitting.proving import at_other_sizes, compare
+from downset.fitting.strips import least_in_strips, note_arithmetic, search_strips
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
+from downset.partial.search import PartialLimits
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER
 from downset.results.processes import ProcessFit
@@ -39,6 +42,8 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 __all__ = ["capped", "choose_by_process", "in_file_order", "race_of"]
 
 
+_STRIPS = PartialLimits(0.1, 8, 10_000)
+"""Strips that are tried without being asked for: few of them, with little further arithmetic."""
 _ROOM_BYTES = 1 << 16
 """Bytes by which a small file may be larger than the original, whatever the share."""
 
@@ -60,17 +65,39 @@ def in_file_order(job: Job) -> Job:
     return replace(job, target=replace(job.target, sessions=replace(sessions, fitted=sessions.fitted[:1])))
 
 
-def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race | None) -> FileChoice:
+def choose_by_process(job: Job, planned: Planned, candidates: Candidates, race: Race | None) -> FileChoice:
     """The file and the settings by which the process grows least, with all that was measured of processes; without a
     race the choice by the arena."""
     if race is None:
         return choose(job, _held_to_size(job, candidates))
+    graph, candidates = planned.best.graph, _with_strips(job, planned, candidates, race)
     least, *others = least_in_use(candidates)
     job.listener.progress("measuring processes")
     same = SameOutputs(job, graph)
     race.enter(_candidates(job, same, candidates, least))
     race.enter_others(_form_attempts(job, same, others))
-    return _chosen(job, candidates, race)
+    return _chosen(job, graph, candidates, race)
+
+
+def _with_strips(job: Job, planned: Planned, candidates: Candidates, race: Race) -> Candidates:
+    """The candidates with the network in strips, where no option asks for strips or none, and the peak may be lower by
+    `LEAST_GAIN` of the process. Whether it ships, processes decide."""
+    options, searches = job.options, candidates.searches
+    if options.limits_strips or options.rewrite == "off" or options.front or not searches or job.search_time.over:
+        return candidates
+    less = planned.best.together.arena.arena_bytes - min(search.front.bound_bytes for search in searches)
+    if less < LEAST_GAIN * race.default_bytes:
+        return candidates
+    job.listener.progress("looking for segments in strips")
+    limits = replace(_STRIPS, time_limit_s=0.5 * options.time_limit_s)
+    try:
+        search = search_strips(job, folded_plan(planned.best), limits, divide_work=True)
+        files = least_in_strips(job, [search])
+    except DownsetError as error:
+        job.notes.add(Message("not computed in strips: ", error.message))
+        return candidates
+    measured = measure(job, files, original=candidates.original)
+    return replace(candidates, files=[*candidates.files, *(file for file in measured if file.measured is not None)])
 
 
 def _held_to_size(job: Job, candidates: Candidates) -> Candidates:
@@ -151,7 +178,7 @@ def _candidates(job: Job, same: SameOutputs, candidates: Candidates, least: Cand
     return [*forms[:2], *by_hand, *forms[2:], *whole]
 
 
-def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
+def _chosen(job: Job, graph: Graph, candidates: Candidates, race: Race) -> FileChoice:
     """The choice among what the race measured."""
     while True:
         timed = race.timed()
@@ -167,6 +194,8 @@ def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
     by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.peak_bytes)
     process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, race.larger)
     file = _with_arena(job, best.file)
+    if in_strips(best.origin):
+        note_arithmetic(job, graph, [best.origin])
     job.notes.add(race.note, *_notes(job, best, race.measured))
     if near := race.near(best):
         job.notes.add(f"takes about as much memory, so that another run may choose it: {near}")
