@@ -112,7 +112,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is added. `session`:
     where to write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and
     run code in it. `inputs`: files of the user's data (.npy, or .npz by the inputs' names) on which outputs are
-    compared; without them inputs are drawn from `seed`.
+    compared, and on the first of which ONNX Runtime is measured; without them inputs are drawn from `seed`.
     `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
     that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
     runtime will take in addition to `time_limit_s`, estimated from a run of the original.
