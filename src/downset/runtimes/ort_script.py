@@ -28,7 +28,7 @@ class Inputs:
     """The inputs of a model. `arrays`: by name the shape, and numpy's name of the element type. `planned`: the sizes
     for which the file was planned, where these are ranges; a session of the program takes no others. `stream`: the
     record of a stream, whose program keeps the states. `values`: the numbers that the user gave for inputs that may
-    choose what runs, as nested lists; others are made up."""
+    choose what runs, as nested lists; others are generated."""
 
     arrays: Mapping[str, tuple[Sequence[int], str]]
     planned: Sequence[PlannedSize] = ()
