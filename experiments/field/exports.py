@@ -76,9 +76,9 @@ def _llama(torch: Any, path: Path) -> None:
         cache = DynamicCache()
         for layer in range(_LAYERS):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
-        made = net(input_ids=tokens, attention_mask=mask, position_ids=place, past_key_values=cache, use_cache=True)
-        kept = made.past_key_values.layers
-        return (made.logits, *(tensor for layer in kept for tensor in (layer.keys, layer.values)))
+        result = net(input_ids=tokens, attention_mask=mask, position_ids=place, past_key_values=cache, use_cache=True)
+        kept = result.past_key_values.layers
+        return (result.logits, *(tensor for layer in kept for tensor in (layer.keys, layer.values)))
 
     past = [torch.randn(1, 2, 128, 64) for _ in range(2 * _LAYERS)]
     names = [f"past{place}" for place in range(2 * _LAYERS)]

@@ -244,7 +244,7 @@ class Race:
         return best if _least(again).file.settings == best.file.settings else again[1]
 
     def near(self, best: Attempt) -> str:
-        """What another run of the same command may choose in place of `best`, because it takes about as much: processes
+        """Names of what another run of the command may choose in place of `best`, as it takes about as much: processes
         of one file differ by chance. Empty where nothing does."""
         names = dict[str, None]()
         for one in self.measured:

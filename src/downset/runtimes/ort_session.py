@@ -63,7 +63,7 @@ _LOADS, _LOADS_S = 3, 5.0
 further one: ONNX Runtime's optimisation takes time with the square of the nodes."""
 _UNKNOWN = -1
 Inputs = Mapping[str, Any]
-"""What `run_inputs` makes."""
+"""Inputs of runs as `run_inputs` describes them."""
 
 
 def quiet_library() -> Any:
