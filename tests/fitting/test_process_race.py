@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from downset import budget
 from downset.errors import LoadError
 from downset.fitting import process_race, processes
 from downset.fitting.candidates import Candidate
@@ -132,6 +133,71 @@ def race_most(each_s, limit_s):
     return max(21, min(60, int(limit_s / each_s)))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_load_of_the_machine_does_not_change_what_is_opened(seed, tmp_path, monkeypatch):
+    """Processes that take six times as long because others have the processors: the same ones are opened and timed."""
+
+    def raced(slower):
+        bench, clock = Bench(seed, tmp_path, monkeypatch), SimpleNamespace(processor_s=0.0, real_s=0.0)
+
+        def measured(job, tried, rounds=1):
+            clock.processor_s += 2.5 * rounds * len(tried)
+            clock.real_s += slower * 2.5 * rounds * len(tried)
+            return bench.measured(job, tried, rounds)
+
+        monkeypatch.setattr(process_race, "measured_once", measured)
+        monkeypatch.setattr(process_race, "_children_s", lambda: clock.processor_s)
+        monkeypatch.setattr(budget, "_real_s", lambda: clock.real_s)
+        race = Race(bench.job, bench.measured(None, [bench.default])[0], 2.5)
+        race.enter(bench.others)
+        timed = race.timed()
+        return bench.opened, [one.file.label for one in timed], race.note, bench.job.notes
+
+    assert raced(1.0) == raced(2.0) == raced(6.0)
+
+
+def test_real_time_counts_where_a_machine_gives_processes_almost_nothing(monkeypatch):
+    monkeypatch.setattr(process_race, "_children_s", lambda: 3.0)
+    monkeypatch.setattr(budget, "_real_s", lambda: 660.0)
+    assert process_race.processes_s((2.0, 10.0)) == 100.0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_another_run_may_choose_is_named(seed, tmp_path, monkeypatch):
+    """Two runs whose readings differ by chance, by up to half a percent: where they choose differently, each names what
+    the other one chose."""
+    bench = Bench(seed, tmp_path, monkeypatch)
+    low = min(growth.peak_bytes for growth in bench.true.values())
+    for key, growth in bench.true.items():  # many of about the same memory and time
+        peak = int(100 * low * bench.random.uniform(1.0, 1.04)) if bench.random.random() < 0.6 else 200 * low
+        cpu_s = 1.0 if key[1] == DEFAULT.name else float(bench.random.choice([0.99, 1.0, 1.06]))
+        bench.true[key] = replace(growth, peak_bytes=peak, peak_anonymous_bytes=peak // 2, cpu_s=cpu_s)
+    exact = bench.of
+
+    def noisy(one):
+        true, noise = exact(one), bench.random.uniform(0.995, 1.005, 3)
+        peak, anonymous = int(true.peak_bytes * noise[0]), int(true.peak_anonymous_bytes * noise[1])
+        return replace(true, peak_bytes=peak, peak_anonymous_bytes=anonymous, cpu_s=true.cpu_s * float(noise[2]))
+
+    bench.of = noisy
+    chosen = []
+    for _ in range(4):
+        race = bench.race()
+        best = smallest(race.timed())
+        chosen.append((best.file.label, race.near(best)))
+    for name, near in chosen:
+        others = {other for other, _ in chosen} - {name}
+        assert others <= set(near.split("; "))
+
+
+def test_nothing_is_named_where_one_is_clearly_the_least(tmp_path, monkeypatch):
+    bench = Bench(0, tmp_path, monkeypatch)
+    for place, (key, growth) in enumerate(bench.true.items()):
+        bench.true[key] = replace(growth, cpu_s=1.0, peak_bytes=9000 if key[0] == bench.job.path else 500 * place)
+    race = bench.race()
+    assert race.near(smallest(race.timed())) == ""
+
+
 def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, monkeypatch):
     bench = Bench(1, tmp_path, monkeypatch)
     for (path, name), growth in bench.true.items():
@@ -151,7 +217,7 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, 
     monkeypatch.setattr(Race, "narrowed", lambda race, best: best)
     monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
     candidates = SimpleNamespace(original=bench.default.file)
-    choice = processes._chosen(bench.job, candidates, bench.race())
+    choice = processes._chosen(bench.job, None, candidates, bench.race())
     assert len(asked) == 2 and choice.file.name == asked[1] != asked[0]
     assert any("its sizes stay open" in str(note) for note in bench.job.notes)
 

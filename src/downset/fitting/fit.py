@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from downset.messages import Message
 from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
+from downset.runtimes.feeds import read_feeds
+from downset.runtimes.inputs import given_inputs
 from downset.runtimes.targets import TargetName
 from downset.text import unheard
 
@@ -110,7 +112,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
     allow that, and with other kernels the file is then wrong. None: nothing overlaps, no scratch is added. `session`:
     where to write a program that opens `output` by the measured settings. `trust`: PyTorch may load a .pt2 file, and
     run code in it. `inputs`: files of the user's data (.npy, or .npz by the inputs' names) on which outputs are
-    compared; without them inputs are drawn from `seed`.
+    compared, and on the first of which ONNX Runtime is measured; without them inputs are drawn from `seed`.
     `progress` is called with each step. `notice` is called before the searches if the runtime does not run `model`, so
     that the verdict about `ram_bytes` cannot be "fits". `takes_longer` is called with the seconds that runs in the
     runtime will take in addition to `time_limit_s`, estimated from a run of the original.
@@ -158,10 +160,17 @@ def fit_model(options: FitOptions, listener: Listener) -> Fit:
         original = read(job)
         if WRITERS[job.form].weights_outside:
             states |= _states(model_files(job.path)) | states  # the model's stays that from before it was read
-        with limits(operators=len(original.graph.ops)):
+        with limits(operators=len(original.graph.ops)), _measured_on_given(job, original):
             job, original = measure_original(job, original)
             with listener.searching():
                 return _fitted(job, original, states, asked)
+
+
+def _measured_on_given(job: Job, original: Original) -> AbstractContextManager[None]:
+    """A context in which ONNX Runtime is measured on the user's first inputs."""
+    if job.target.sessions is None or job.options.stream is not None or not job.options.inputs:
+        return given_inputs(None, {})
+    return given_inputs(job.scratch / "given.npz", read_feeds(original.graph, job.options.inputs[:1])[0])
 
 
 @contextmanager
@@ -201,7 +210,7 @@ def _fitted(job: Job, original: Original, states: States, asked: InHops | None) 
     others = list_candidates(job, original, planned)
     decide = None if race is None else Processes(race.most, race.each_s)
     candidates = candidates_of(job, planned, measure_all(job, original, others, decide))
-    choice = capped(job, choose_by_process(job, original.graph, candidates, race))
+    choice = capped(job, choose_by_process(job, planned, candidates, race))
     if choice.file.name == "original" and original.graph.states and original.executed != job.path:
         return fit_model(replace(job.options, states="variables"), job.listener)  # in place it takes no less
     job.listener.progress("writing the result")

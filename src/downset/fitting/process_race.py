@@ -5,12 +5,13 @@ they take. The fewest runs that decide are made: an attempt that the first readi
 from __future__ import annotations
 
 import math
-import time
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from downset.budget import moment_s
 from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
@@ -24,16 +25,25 @@ from downset.results.sessions import DEFAULT, ONE_REGION
 from downset.runtimes.ort_process import process_growths
 from downset.text import counted
 
-__all__ = ["LEAST_GAIN", "Attempt", "Race", "fastest_within", "measured_once", "smallest"]
+__all__ = [
+    "LEAST_GAIN",
+    "Attempt",
+    "Race",
+    "fastest_within",
+    "measured_once",
+    "processes_moment",
+    "processes_s",
+    "smallest",
+]
 
 LEAST_GAIN = 0.03
 """A file that gains a smaller share of the process than this over the original with settings does not ship."""
 _MORE_ROUNDS = 2
 """Processes of an attempt that is timed, after the first one."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
-"""Seconds of processes that are measured once: the larger of this, and this many times the time limit of searches.
-Those that decide among them may take as long again. How many processes that are follows from what the first one took.
-"""
+"""Seconds of processor time of processes that are measured once: the larger of this, and this many times the time limit
+of searches. Those that decide among them may take as long again. How many processes that are follows from what the
+first one took."""
 _LEAST_OPENED = 9
 """Processes that are measured once also where they take longer: the original by default, two forms, the settings by
 hand, and one form more."""
@@ -106,9 +116,25 @@ def measured_once(job: Job, tried: Sequence[Attempt], rounds: int = 1) -> list[A
     ]
 
 
+def processes_moment() -> tuple[float, float]:
+    """The two times from which `processes_s` counts."""
+    return moment_s(_children_s)
+
+
+def processes_s(began: tuple[float, float]) -> float:
+    """Seconds that processes have taken since then: their processor time, so that what is opened and timed does not
+    depend on the load of the machine, or where that is more `BUSY` times less than the real time."""
+    return max(now - then for now, then in zip(processes_moment(), began, strict=True))
+
+
+def _children_s() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 class Race:
     """The attempts of a fit, measured in processes. `default`: the original by default, with its one reading, whose
-    process took `each_s`. `most`: no more processes are measured, whatever they take."""
+    process took `each_s` (`processes_s`). `most`: no more processes are measured, whatever they take."""
 
     def __init__(self, job: Job, default: Attempt, each_s: float) -> None:
         self._job, self._default = job, default
@@ -127,6 +153,11 @@ class Race:
         self.most = max(self._most_once + _LEAST_DECIDING, min(int(2 * once_s / each_s), _MOST_OPENED))
 
     @property
+    def default_bytes(self) -> int:
+        """The bytes by which the process of the original grows by default."""
+        return self._default.peak_bytes
+
+    @property
     def slower(self) -> float:
         return math.inf if self._policy.slower is None else self._policy.slower
 
@@ -136,7 +167,7 @@ class Race:
 
     @property
     def note(self) -> str:
-        return f"{self._opened:,} processes of ONNX Runtime were measured, in {self._took_s:.0f} s"
+        return f"{self._opened:,} processes of ONNX Runtime were measured, in {self._took_s:.0f} s of processor time"
 
     def enter(self, tried: Sequence[Attempt]) -> None:
         """Measure attempts once, the first ones as far as their share of time goes; the form of the least memory that
@@ -168,9 +199,9 @@ class Race:
     def _measure(self, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
         if not tried:
             return []
-        began = time.perf_counter()
+        began = processes_moment()
         measured = measured_once(self._job, tried, rounds)
-        self._took_s += time.perf_counter() - began
+        self._took_s += processes_s(began)
         self._opened += rounds * len(tried)
         return measured
 
@@ -214,10 +245,23 @@ class Race:
         if not tried:
             return best
         again = self._measure([replace(one, readings=()) for one in (best, *tried)], rounds)
-        if not all(one.readings for one in again) or _least(again).file.settings == best.file.settings:
+        if not all(one.readings for one in again):
             return best
         self.measured.append(again[1])
-        return again[1]
+        return best if _least(again).file.settings == best.file.settings else again[1]
+
+    def near(self, best: Attempt) -> str:
+        """Names of what another run of the command may choose in place of `best`, as it takes about as much: processes
+        of one file differ by chance. Empty where nothing does."""
+        names = dict[str, None]()
+        for one in self.measured:
+            other = (one.file.path, one.file.settings) != (best.file.path, best.file.settings)
+            ships = not one.is_original or one.by_hand or best.is_original
+            gain = 0.0 if one.is_original == best.is_original else LEAST_GAIN
+            alike = one.peak_bytes <= (1 + 3 * _ALIKE + gain) * best.peak_bytes
+            if other and ships and alike and _ratio(one, self._default) <= (1 + _NEAR) * self.slower:
+                names[one.file.label] = None
+        return "; ".join(names)
 
     def timed(self) -> list[Attempt]:
         """The original by default and those of the others that keep to the limits: until a file and the original set by

@@ -7,7 +7,6 @@ original by default. Where a network is so small that no process can show what i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,13 +15,25 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
 from downset.fitting.mapped_forms import SameOutputs, forms_of
-from downset.fitting.measuring import in_use
-from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, fastest_within, measured_once, smallest
+from downset.fitting.measuring import in_use, measure
+from downset.fitting.planning import Planned, folded_plan
+from downset.fitting.process_race import (
+    LEAST_GAIN,
+    Attempt,
+    Race,
+    fastest_within,
+    measured_once,
+    processes_moment,
+    processes_s,
+    smallest,
+)
 from downset.fitting.proving import at_other_sizes, compare
+from downset.fitting.strips import least_in_strips, note_arithmetic, search_strips
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
+from downset.partial.search import PartialLimits
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER
 from downset.results.processes import ProcessFit
@@ -31,6 +42,8 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 __all__ = ["capped", "choose_by_process", "in_file_order", "race_of"]
 
 
+_STRIPS = PartialLimits(0.1, 8, 10_000)
+"""Strips that are tried without being asked for: few of them, with little further arithmetic."""
 _ROOM_BYTES = 1 << 16
 """Bytes by which a small file may be larger than the original, whatever the share."""
 
@@ -39,9 +52,9 @@ def race_of(job: Job, original: Candidate) -> Race | None:
     """The race of processes, in which the original by default is measured. None where the arena decides: where its
     limit or strips were asked for, where the target has no sessions or the system reports no resident memory, and where
     the network is so small that nothing done with it changes the process by as much as `LEAST_GAIN`."""
-    began = time.perf_counter()
+    began = processes_moment()
     default = _default_of(job, original)
-    return None if default is None else Race(job, default, time.perf_counter() - began)
+    return None if default is None else Race(job, default, processes_s(began))
 
 
 def in_file_order(job: Job) -> Job:
@@ -52,17 +65,39 @@ def in_file_order(job: Job) -> Job:
     return replace(job, target=replace(job.target, sessions=replace(sessions, fitted=sessions.fitted[:1])))
 
 
-def choose_by_process(job: Job, graph: Graph, candidates: Candidates, race: Race | None) -> FileChoice:
+def choose_by_process(job: Job, planned: Planned, candidates: Candidates, race: Race | None) -> FileChoice:
     """The file and the settings by which the process grows least, with all that was measured of processes; without a
     race the choice by the arena."""
     if race is None:
         return choose(job, _held_to_size(job, candidates))
+    graph, candidates = planned.best.graph, _with_strips(job, planned, candidates, race)
     least, *others = least_in_use(candidates)
     job.listener.progress("measuring processes")
     same = SameOutputs(job, graph)
     race.enter(_candidates(job, same, candidates, least))
     race.enter_others(_form_attempts(job, same, others))
-    return _chosen(job, candidates, race)
+    return _chosen(job, graph, candidates, race)
+
+
+def _with_strips(job: Job, planned: Planned, candidates: Candidates, race: Race) -> Candidates:
+    """The candidates with the network in strips, where no option asks for strips or none, and the peak may be lower by
+    `LEAST_GAIN` of the process. Whether it ships, processes decide."""
+    options, searches = job.options, candidates.searches
+    if options.limits_strips or options.rewrite == "off" or options.front or not searches or job.search_time.over:
+        return candidates
+    less = planned.best.together.arena.arena_bytes - min(search.front.bound_bytes for search in searches)
+    if less < LEAST_GAIN * race.default_bytes:
+        return candidates
+    job.listener.progress("looking for segments in strips")
+    limits = replace(_STRIPS, time_limit_s=0.5 * options.time_limit_s)
+    try:
+        search = search_strips(job, folded_plan(planned.best), limits, divide_work=True)
+        files = least_in_strips(job, [search])
+    except DownsetError as error:
+        job.notes.add(Message("not computed in strips: ", error.message))
+        return candidates
+    measured = measure(job, files, original=candidates.original)
+    return replace(candidates, files=[*candidates.files, *(file for file in measured if file.measured is not None)])
 
 
 def _held_to_size(job: Job, candidates: Candidates) -> Candidates:
@@ -143,7 +178,7 @@ def _candidates(job: Job, same: SameOutputs, candidates: Candidates, least: Cand
     return [*forms[:2], *by_hand, *forms[2:], *whole]
 
 
-def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
+def _chosen(job: Job, graph: Graph, candidates: Candidates, race: Race) -> FileChoice:
     """The choice among what the race measured."""
     while True:
         timed = race.timed()
@@ -159,7 +194,11 @@ def _chosen(job: Job, candidates: Candidates, race: Race) -> FileChoice:
     by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.peak_bytes)
     process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, race.larger)
     file = _with_arena(job, best.file)
+    if in_strips(best.origin):
+        note_arithmetic(job, graph, [best.origin])
     job.notes.add(race.note, *_notes(job, best, race.measured))
+    if near := race.near(best):
+        job.notes.add(f"takes about as much memory, so that another run may choose it: {near}")
     shown = (_taken(candidates.original, timed[0]), _taken(file, best))
     return FileChoice(file, outputs, shown, (), process)
 

@@ -21,10 +21,14 @@ from downset.process.file_ranges import check_copy
 from downset.process.whole_files import copy_whole, write_whole
 from downset.results.fit import Fit
 from downset.results.sessions import DEFAULT
+from downset.runtimes.feeds import read_feeds
 from downset.runtimes.ort_native_script import PROGRAMS, native_program
 from downset.runtimes.ort_script import Inputs, OtherProcessor, session_program
 
 __all__ = ["program_code", "ship"]
+
+_FEW = 16
+"""The most elements of an input that a program states."""
 
 
 def ship(job: Job, chosen: Candidate, result: Fit) -> Fit:
@@ -104,8 +108,18 @@ def program_code(job: Job, chosen: Candidate, result: Fit, files: tuple[Path, Pa
     tensors = [result.graph.tensors[tensor] for tensor in result.graph.inputs]
     arrays = {tensor.name: (tensor.shape, tensor.dtype) for tensor in tensors}
     stream = record_of(chosen.path) if job.options.stream is not None else None
-    inputs = Inputs(arrays, () if job.ranges is None else job.ranges.planned(), stream)
+    planned = () if job.ranges is None else job.ranges.planned()
+    inputs = Inputs(arrays, planned, stream, _chosen_values(job, result))
     return session_program(model, taken, inputs, program=program, version=__version__, other=_other(job, chosen))
+
+
+def _chosen_values(job: Job, result: Fit) -> dict[str, object]:
+    """The user's integers and booleans that are few, by the inputs' names: they may choose what runs."""
+    if job.options.stream is not None or not job.options.inputs:
+        return {}
+    (given,) = read_feeds(result.graph, job.options.inputs[:1])
+    few = {name: array for name, array in given.items() if array.dtype.kind in "biu" and array.size <= _FEW}
+    return {name: array.tolist() for name, array in few.items()}
 
 
 def _other(job: Job, chosen: Candidate) -> OtherProcessor | None:

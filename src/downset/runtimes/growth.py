@@ -27,7 +27,7 @@ __all__ = ["FIGURES", "Ask", "figures_of", "growths_of", "in_turns"]
 
 _RUNS = 3
 """Runs before those that are timed: from the second on, ONNX Runtime uses the memory pattern of the first."""
-_TIMED_S, _MOST_RUNS = 0.15, 400
+_TIMED_S, _MOST_RUNS = 0.15, 2000
 """Processor seconds of runs that are timed in one process, and the most runs."""
 _WATCH_S = 0.001
 """Seconds between two looks at the anonymous memory of a process that loads a model."""

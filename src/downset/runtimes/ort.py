@@ -28,8 +28,9 @@ from downset.process.isolation import isolated
 from downset.process.limits import limits, worker_bytes, worker_s
 from downset.results.sessions import FILE_ORDER, Latency, SessionSettings
 from downset.runtimes.feeds import saved
+from downset.runtimes.inputs import run_inputs
 from downset.runtimes.latencies import latencies
-from downset.runtimes.ort_process import fixed_shapes, plain_sessions, plain_settings, process_growths
+from downset.runtimes.ort_process import plain_sessions, plain_settings, process_growths
 
 __all__ = [
     "least_region",
@@ -303,4 +304,4 @@ def placed_nodes(
 
 
 def _arguments(path: Named, shapes: Shapes | None, seed: int) -> dict[str, Any]:
-    return {"path": os.fspath(path), "shapes": fixed_shapes(shapes), "seed": seed}
+    return {"path": os.fspath(path), **run_inputs(shapes, seed)}

@@ -27,7 +27,8 @@ from downset.process.isolation import isolated
 from downset.results.processes import ProcessorBound
 from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.runtimes.feeds import Feeds, saved, unpacked
-from downset.runtimes.ort_process import fixed_shapes, plain_settings
+from downset.runtimes.inputs import run_inputs
+from downset.runtimes.ort_process import plain_settings
 from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.runtimes.processors import processor
 
@@ -123,18 +124,18 @@ def bound_to(path: Path) -> ProcessorBound | None:
 def run_shapes(path: Named, *, shapes: Shapes | None = None, seed: int = 0) -> dict[str, tuple[str, tuple[int, ...]]]:
     """(element type, shape) of the outputs of nodes, by the tensor's name, as one run of the file in its order reports
     them. Nodes without a name are not reported."""
-    arguments = {"path": os.fspath(path), "shapes": fixed_shapes(shapes), "seed": seed}
+    arguments = {"path": os.fspath(path), **run_inputs(shapes, seed)}
     arrays, _ = isolated(__name__, "shapes_here", arguments)
     return {name: (kind, tuple(shape)) for name, (kind, shape) in json.loads(str(arrays["shapes"])).items()}
 
 
-def shapes_here(path: str, shapes: Mapping[str, list[int]], seed: int) -> dict[str, npt.NDArray[Any]]:
+def shapes_here(path: str, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """`run_shapes` inside a worker."""
     from downset.runtimes.ort_session import made_feeds_of, quiet_library
 
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(quiet_library(), path, FILE_ORDER, profile_prefix=str(Path(folder) / "profile"))
-        session.run(None, made_feeds_of(session, shapes, seed))
+        session.run(None, made_feeds_of(session, inputs))
         events = json.loads(Path(session.end_profiling()).read_text())
     outputs = {node.name: list(node.output) for node in read_skeleton(path).graph.node}
     seen: dict[str, tuple[str, list[int]]] = {}

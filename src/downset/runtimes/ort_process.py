@@ -20,13 +20,13 @@ from downset.process.limits import RUNNING_S, worker_s
 from downset.results.processes import ProcessGrowth
 from downset.results.sessions import SessionSettings
 from downset.runtimes.growth import figures_of, growths_of, in_turns
-from downset.runtimes.inputs import random_array
+from downset.runtimes.inputs import fixed_shapes, given_arrays, given_or_random, run_inputs
 
-__all__ = ["fixed_shapes", "growth_here", "plain_sessions", "plain_settings", "process_growths"]
+__all__ = ["growth_here", "plain_sessions", "plain_settings", "process_growths"]
 
 Named = str | os.PathLike[str]
 Shapes = Mapping[str, Sequence[int]]
-Inputs = Mapping[str, tuple[str, Sequence[int]]]
+Kinds = Mapping[str, tuple[str, Sequence[int]]]
 """By name: numpy's element type and the shape."""
 
 _MADE = {"float16", "float32", "float64", "bool", "str"} | {
@@ -48,15 +48,15 @@ def process_growths(
     failed, and where the system does not report resident memory. Each process may take the time limit of a worker.
     Without `timed` there is one further run instead of many, and its time says little."""
     each_s = worker_s(RUNNING_S)
-    inputs = _inputs(Path(sessions[0][0]), fixed_shapes(shapes)) if sessions else {}
-    arguments = {"sessions": _plain_pairs(sessions), "inputs": inputs, "seed": seed}
+    kinds = _kinds(Path(sessions[0][0]), fixed_shapes(shapes)) if sessions else {}
+    arguments = {"sessions": _plain_pairs(sessions), "kinds": kinds, **run_inputs(shapes, seed)}
     arguments |= {"rounds": rounds, "timed": timed, "each_s": each_s}
     most_s = each_s * (1 + rounds * len(sessions))
     arrays, _ = isolated(__name__, "growth_here", arguments, fresh=True, timeout_s=most_s)
     return growths_of(arrays["figures"])
 
 
-def _inputs(path: Path, shapes: Mapping[str, list[int]]) -> dict[str, tuple[str, list[int]]]:
+def _kinds(path: Path, shapes: Mapping[str, list[int]]) -> dict[str, tuple[str, list[int]]]:
     """By name: numpy's element type and the shape of an input. Raises UnsupportedError where no values can be generated
     for one."""
     graph, inputs = read_skeleton(path).graph, {}
@@ -76,7 +76,7 @@ def plain_sessions(
     sessions: Sequence[tuple[Named, SessionSettings]], shapes: Mapping[str, Sequence[int]] | None, seed: int
 ) -> dict[str, Any]:
     """Sessions as arguments of a worker."""
-    return {"sessions": _plain_pairs(sessions), "shapes": fixed_shapes(shapes), "seed": seed}
+    return {"sessions": _plain_pairs(sessions), **run_inputs(shapes, seed)}
 
 
 def _plain_pairs(sessions: Sequence[tuple[Named, SessionSettings]]) -> list[tuple[str, Any]]:
@@ -89,20 +89,22 @@ def plain_settings(settings: SessionSettings) -> Any:
     return msgspec.to_builtins(settings)
 
 
-def fixed_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
-    return {name: list(shape) for name, shape in (shapes or {}).items()}
-
-
 def growth_here(
-    sessions: Sequence[tuple[str, Any]], inputs: Inputs, seed: int, rounds: int, timed: bool, each_s: float
+    sessions: Sequence[tuple[str, Any]],
+    kinds: Kinds,
+    inputs: Mapping[str, Any],
+    rounds: int,
+    timed: bool,
+    each_s: float,
 ) -> dict[str, npt.NDArray[Any]]:
     """`process_growths` inside a worker that has not imported the library: each session runs in a child, which imports
     it. Pages of the library that the parent had read would otherwise not count. Inputs are made once: they are there
     before a session is opened, and do not count."""
     importlib.import_module("downset.runtimes.ort_session")
+    given, seed = given_arrays(inputs), inputs["seed"]
     feeds = {
-        name: random_array(shape, dtype, seed=seed, position=zlib.crc32(name.encode()))
-        for name, (dtype, shape) in inputs.items()
+        name: given_or_random(given.get(name), shape, dtype, seed=seed, position=zlib.crc32(name.encode()))
+        for name, (dtype, shape) in kinds.items()
     }
     asked = [partial(_figures, path, fields, feeds, timed) for path, fields in sessions]
     return {"figures": in_turns(asked, rounds=rounds, limit_s=each_s)}

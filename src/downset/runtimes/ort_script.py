@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from downset.results.processes import ProcessorBound
@@ -27,11 +27,13 @@ __all__ = ["Inputs", "OtherProcessor", "relative_parts", "session_program"]
 class Inputs:
     """The inputs of a model. `arrays`: by name the shape, and numpy's name of the element type. `planned`: the sizes
     for which the file was planned, where these are ranges; a session of the program takes no others. `stream`: the
-    record of a stream, whose program keeps the states."""
+    record of a stream, whose program keeps the states. `values`: the numbers that the user gave for inputs that may
+    choose what runs, as nested lists; others are generated."""
 
     arrays: Mapping[str, tuple[Sequence[int], str]]
     planned: Sequence[PlannedSize] = ()
     stream: StreamRecord | None = None
+    values: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ def session_program(
             f"    {name!r}: ({tuple(shape)!r}, {dtype.replace('string', 'str')!r}),\n"  # numpy's name of texts
             for name, (shape, dtype) in inputs.arrays.items()
         ),
+        values=_VALUES.format(values=dict(inputs.values)) if inputs.values else "",
+        others="VALUES.get(name, np.zeros(shape))" if inputs.values else "np.zeros(shape)",
         session=_within(inputs.planned),
         class_name="Session" if inputs.planned else "ort.InferenceSession",
         settings=_indented(session_code(taken.settings)),
@@ -160,6 +164,7 @@ class Session(ort.InferenceSession):
 
 
 '''
+_VALUES = "VALUES = {values!r}  # with which it was measured\n"
 _LAYOUTS = """\
     if reason := made_for_another():
         print(f"{reason}: opening {ORIGINAL} by default", file=sys.stderr)
@@ -234,7 +239,7 @@ import onnxruntime as ort
 MODEL = Path(__file__).resolve().parent.joinpath(*{path!r})
 INPUTS = {{
 {inputs}}}
-{other}{session}
+{values}{other}{session}
 
 def open_session(model=MODEL, *, profile_prefix=None):
     """A session by these settings; it has an arena of its own. They are what was measured. If they say one thread, more
@@ -250,7 +255,7 @@ def made_up_inputs():
     """Random floats, and zeros of other types. Put your own here if values choose what runs (If, Loop)."""
     random = np.random.default_rng(0)
     return {{
-        name: np.asarray(random.standard_normal(shape) if "float" in dtype else np.zeros(shape), dtype)
+        name: np.asarray(random.standard_normal(shape) if "float" in dtype else {others}, dtype)
         for name, (shape, dtype) in INPUTS.items()
     }}
 

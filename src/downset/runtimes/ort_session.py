@@ -23,7 +23,7 @@ from downset.extras import onnxruntime_library
 from downset.results.sessions import EXTENDED, FILE_ORDER, SessionSettings
 from downset.runtimes.differences import difference
 from downset.runtimes.feeds import unpacked
-from downset.runtimes.inputs import random_array
+from downset.runtimes.inputs import given_arrays, given_or_random
 from downset.runtimes.ort_settings import open_session, session_outputs
 from downset.text import brief
 
@@ -62,7 +62,8 @@ _LOADS, _LOADS_S = 3, 5.0
 """The most loads of a file in an order that may differ from load to load, and the CPU seconds after which there is no
 further one: ONNX Runtime's optimisation takes time with the square of the nodes."""
 _UNKNOWN = -1
-Shapes = Mapping[str, Sequence[int]]
+Inputs = Mapping[str, Any]
+"""Inputs of runs as `run_inputs` describes them."""
 
 
 def quiet_library() -> Any:
@@ -75,8 +76,9 @@ def _settings(fields: Any) -> SessionSettings:
     return msgspec.convert(fields, SessionSettings)
 
 
-def made_feeds_of(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
-    feeds = {}
+def made_feeds_of(session: Any, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a run: the user's where they have the sizes that are asked for, others drawn from the seed."""
+    feeds, shapes, given = {}, inputs["shapes"], given_arrays(inputs)
     for value in session.get_inputs():
         dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
         stated = all(isinstance(extent, int) for extent in value.shape)
@@ -85,7 +87,8 @@ def made_feeds_of(session: Any, shapes: Shapes, seed: int) -> dict[str, npt.NDAr
             raise UnsupportedError(
                 f"input {value.name!r} of type {value.type} and shape {shape}: no values can be generated for it"
             )
-        feeds[value.name] = random_array(shape, dtype, seed=seed, position=zlib.crc32(value.name.encode()))
+        position = zlib.crc32(value.name.encode())
+        feeds[value.name] = given_or_random(given.get(value.name), shape, dtype, seed=inputs["seed"], position=position)
     return feeds
 
 
@@ -102,11 +105,11 @@ def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt
     return {}
 
 
-def run_here(path: str, shapes: Shapes, seed: int, file_order: bool) -> dict[str, npt.NDArray[Any]]:
+def run_here(path: str, inputs: Inputs, file_order: bool) -> dict[str, npt.NDArray[Any]]:
     """`run` inside the worker process."""
     library = quiet_library()
     session = open_session(library, path, FILE_ORDER if file_order else EXTENDED)
-    outputs = session_outputs(session, made_feeds_of(session, shapes, seed))
+    outputs = session_outputs(session, made_feeds_of(session, inputs))
     return {f"output_{index}": array for index, array in enumerate(outputs)}
 
 
@@ -119,14 +122,14 @@ def run_on_here(path: str, feeds: str, names: Sequence[Sequence[str]]) -> dict[s
 
 
 def measure_here(
-    path: str, shapes: Shapes, seed: int, settings: Any, first_that_fits: bool = False
+    path: str, inputs: Inputs, settings: Any, first_that_fits: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
     """`measure_sessions` inside the worker process: one session after another, each with a new arena."""
     library = quiet_library()
     measured: dict[str, npt.NDArray[Any]] = {}
     for index, fields in enumerate(settings):
         session_settings = _settings(fields)
-        nbytes, executed = _most(library, path, shapes, seed, session_settings)
+        nbytes, executed = _most(library, path, inputs, session_settings)
         measured |= {f"bytes_{index}": np.asarray(nbytes, np.int64), f"executed_{index}": np.asarray(executed, np.str_)}
         _, persistent, _, held_bytes = nbytes
         if first_that_fits and held_bytes <= (session_settings.region_bytes or 0) + persistent:
@@ -134,23 +137,21 @@ def measure_here(
     return measured
 
 
-def _most(library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings) -> tuple[list[int], list[str]]:
+def _most(library: Any, path: str, inputs: Inputs, settings: SessionSettings) -> tuple[list[int], list[str]]:
     """`_measure`. ONNX Runtime may order nodes differently each time it loads a file; where it does, this is the
     largest measurement of several loads."""
     begin = time.process_time()
-    taken = [_measure(library, path, shapes, seed, settings)]
+    taken = [_measure(library, path, inputs, settings)]
     while not settings.follows_file and len(taken) < _LOADS and time.process_time() - begin < _LOADS_S:
-        taken.append(_measure(library, path, shapes, seed, settings))
+        taken.append(_measure(library, path, inputs, settings))
     return max(taken, key=lambda one: one[0][0])
 
 
-def _measure(
-    library: Any, path: str, shapes: Shapes, seed: int, settings: SessionSettings
-) -> tuple[list[int], list[str]]:
+def _measure(library: Any, path: str, inputs: Inputs, settings: SessionSettings) -> tuple[list[int], list[str]]:
     """(peak, persistent, live, held) bytes, and the names of the nodes in the order in which they ran."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(library, path, settings, profile_prefix=str(Path(folder) / "profile"))
-        feeds = made_feeds_of(session, shapes, seed)
+        feeds = made_feeds_of(session, inputs)
         for _ in range(_RUNS):
             _run(session, feeds)
         events = json.loads(Path(session.end_profiling()).read_text())
@@ -170,7 +171,7 @@ def _measure(
     return [peak, persistent, live, held_bytes], names
 
 
-def placed_here(path: str, shapes: Shapes, seed: int, settings: Any) -> dict[str, npt.NDArray[Any]]:
+def placed_here(path: str, inputs: Inputs, settings: Any) -> dict[str, npt.NDArray[Any]]:
     """`placed_nodes` inside the worker process."""
     library, wanted = quiet_library(), _settings(settings)
     missing = [name for name in wanted.providers if name not in library.get_available_providers()]
@@ -180,7 +181,7 @@ def placed_here(path: str, shapes: Shapes, seed: int, settings: Any) -> dict[str
         )
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(library, path, wanted, profile_prefix=str(Path(folder) / "profile"))
-        _run(session, made_feeds_of(session, shapes, seed))
+        _run(session, made_feeds_of(session, inputs))
         events = json.loads(Path(session.end_profiling()).read_text())
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
     names = [event["name"].removesuffix("_kernel_time") for event in kernels]
@@ -198,8 +199,7 @@ def program_here(path: str) -> dict[str, npt.NDArray[Any]]:
 
 def time_here(
     sessions: Sequence[tuple[str, Any]],
-    shapes: Shapes,
-    seed: int,
+    inputs: Inputs,
     budget_s: float,
     rounds: tuple[int, int],
     latency: bool = False,
@@ -208,7 +208,7 @@ def time_here(
     second round in reverse sequence."""
     library, clock = quiet_library(), time.perf_counter if latency else time.process_time
     opened = [open_session(library, path, _settings(fields)) for path, fields in sessions]
-    feeds = [made_feeds_of(session, shapes, seed) for session in opened]
+    feeds = [made_feeds_of(session, inputs) for session in opened]
     for session, fed in zip(opened, feeds, strict=True):
         _run(session, fed)
         _run(session, fed)
@@ -226,11 +226,11 @@ def time_here(
     return {"seconds": np.asarray(taken)}
 
 
-def apart_here(sessions: Sequence[tuple[str, Any]], shapes: Shapes, seed: int) -> dict[str, npt.NDArray[Any]]:
+def apart_here(sessions: Sequence[tuple[str, Any]], inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
     """`outputs_apart` inside the worker process."""
     library = quiet_library()
     outputs = []
     for path, fields in sessions:
         session = open_session(library, path, _settings(fields))
-        outputs.append(session_outputs(session, made_feeds_of(session, shapes, seed)))
+        outputs.append(session_outputs(session, made_feeds_of(session, inputs)))
     return {"apart": np.asarray([difference(computed, outputs[0]) for computed in outputs])}

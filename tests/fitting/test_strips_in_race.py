@@ -1,0 +1,58 @@
+"""Attention in ONNX Runtime: its scores are computed in strips without being asked for, where processes take less."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from downset.fitting.fit import fit
+from downset.formats.reading import open_sizes
+
+TOKENS, WIDTH = 1024, 32
+
+
+def attention(path):
+    """softmax(q k) v over all tokens, with the batch open: one matrix of 4 MB is the peak."""
+    random = np.random.default_rng(0)
+    weights = {
+        name: random.standard_normal((WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5 for name in ("wq", "wk", "wv")
+    }
+    nodes = [helper.make_node("MatMul", ["x", f"w{each}"], [each]) for each in "qkv"]
+    nodes += [
+        helper.make_node("Transpose", ["k"], ["flipped"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "flipped"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "v"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", TOKENS, WIDTH]) for name in "xy")
+    made = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "attention", [x], [y], made)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def run(path, settings, x):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, settings)
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+@pytest.mark.own_processes("measures")
+def test_attention_ships_in_strips_without_being_asked_for(tmp_path):
+    model, output = tmp_path / "attention.onnx", tmp_path / "fitted.onnx"
+    attention(model)
+    result = fit(model, output=output, time_limit_s=4.0, slower=1.5)
+    assert result.shipped.startswith("strips"), result.notes
+    assert result.measured.after < 0.5 * TOKENS**2 * 4, "the arena holds no whole matrix"
+    assert result.process.shipped.growth.peak_bytes < result.process.by_hand.growth.peak_bytes
+    assert open_sizes(output).sizes, "the batch stays open"
+    for batch in (1, 3):
+        x = np.random.default_rng(batch).standard_normal((batch, TOKENS, WIDTH)).astype(np.float32)
+        np.testing.assert_allclose(run(output, "ORT_DISABLE_ALL", x), run(model, "ORT_ENABLE_ALL", x), atol=1e-5)
+
+
+def test_no_strips_are_looked_for_where_they_are_refused(tmp_path):
+    heard = []
+    attention(tmp_path / "attention.onnx")
+    result = fit(tmp_path / "attention.onnx", time_limit_s=1.0, rewrite="off", progress=heard.append)
+    assert not result.shipped.startswith("strips") and "looking for segments in strips" not in heard
