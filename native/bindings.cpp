@@ -144,7 +144,7 @@ void bind_arenas(nb::module_& module) {
     module.def("arena_lower", &arena_lower, "records"_a, "offsets"_a, "bound_bytes"_a, "time_limit_s"_a, "step_limit"_a,
                "visit_limit"_a, "seed"_a, Unlocked(),
                "(Offsets, height in bytes, placements tried): the placement given, or a lower one.");
-    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, "time_limit_s"_a, Unlocked(),
+    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "gap"_a, "time_limit_s"_a, Unlocked(),
                "The offset of each record in its lowest or its smallest gap; -1: not in the sequence, or not in time.");
     module.def("place_above", &place_above, "records"_a, "sequence"_a, "offsets"_a, Unlocked(),
                "The offsets; those of the sequence at -1 lie in turn above everything that they meet.");

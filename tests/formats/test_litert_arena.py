@@ -86,9 +86,10 @@ def test_tensors_lie_where_the_model_says(written):
 
 
 def drawn(seed, kinds, dtype):
-    """A random network of these operators. All tensors take whole units of LiteRT's alignment: it compares gaps and
-    sizes before they are rounded, so that others may be placed elsewhere."""
-    random, net, channels = np.random.default_rng(seed), TfliteNet(seed, size=6, dtype=dtype), 64
+    """A random network of these operators. With "sizes" its tensors do not take whole units of LiteRT's alignment: it
+    rounds up where they begin, and compares their sizes and the gaps between them as they are."""
+    random, net = np.random.default_rng(seed), TfliteNet(seed, size=6, dtype=dtype)
+    channels = 37 if "sizes" in kinds else 64
     made = [net.conv(net.conv(net.input(16), channels), channels)]
     for kind in random.choice(kinds, random.integers(4, 11)):
         one, other = (made[int(random.integers(max(len(made) - 4, 0), len(made)))] for _ in range(2))
@@ -105,7 +106,8 @@ def drawn(seed, kinds, dtype):
             net.main.tensors[mean].shape = np.asarray([1, 1, 1, channels], np.int32)
             made.append(net.op("ADD", (other, mean), channels, "AddOptions"))
         else:
-            made.append(net.conv(one, channels, 3 if kind == "windows" else 1))
+            wide = net.conv(one, int(random.integers(30, 70)), 3) if kind == "sizes" else one
+            made.append(net.conv(wide, channels, 3 if kind == "windows" else 1))
     read = {int(tensor) for op in net.main.operators for tensor in op.inputs}
     return net, [net.concat([tensor for tensor in made if tensor not in read] + made[-1:])]
 
@@ -114,6 +116,8 @@ def drawn(seed, kinds, dtype):
     ("kinds", "dtype"),
     [
         (("conv", "windows", "ADD"), "int8"),
+        (("conv", "sizes", "ADD"), "int8"),
+        (("sizes",), "float32"),
         (("conv", "ADD", "MUL", "SUB", "RESHAPE"), "int8"),
         (("conv", "DIV", "SOFTMAX"), "float32"),
         (("conv", "MEAN"), "int8"),

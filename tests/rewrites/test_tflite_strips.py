@@ -183,11 +183,14 @@ def test_prices_of_tensors_that_share_bytes_are_the_peaks_of_what_is_written(tmp
     net, outputs = data.draw(viewed_networks())
     graph = load(net.save(tmp_path_factory.mktemp("net") / "m.tflite", outputs))
     form = writable_rows(graph, row_form(graph, halos_required=False))
-    segments = list(find_segments(graph, form, most_crossing=4))
+    segments = list(find_segments(graph, form, most_crossing=4))  # short ones first
     assume(segments)
-    segment = data.draw(st.sampled_from(segments))
-    part = InStrips(segment.first, segment.stop, data.draw(st.integers(1, 3)))
-    written = tflite_form(in_strips(graph, [part], form=form), in_place="nothing")
+    segment = data.draw(st.sampled_from(segments if data.draw(st.booleans()) else segments[:3]))
+    part = InStrips(segment.first, segment.stop, data.draw(st.sampled_from([1, 1, 2, 3])))
+    try:
+        written = tflite_form(in_strips(graph, [part], form=form), in_place="nothing")
+    except UnsupportedError:
+        reject()
     made = segment.stop - segment.first + len(written.ops) - len(graph.ops)
     for memory in ("tflm-reference", "litert", "ort", "torch"):
         price = Pricing(graph, form, memory_model(memory)).strips(segment, part.strips)
