@@ -200,7 +200,7 @@ def test_prices_of_tensors_that_share_bytes_are_the_peaks_of_what_is_written(tmp
 
 @pytest.mark.parametrize(("memory", "peak_bytes"), [("litert", 3 * 128), ("ort", 3 * 256), ("tflm", 2 * 128)])
 def test_views_of_rows_take_no_bytes(tmp_path, memory, peak_bytes):
-    """By hand: two cuts of 64 bytes, which ONNX Runtime aligns to 256, beside what they are cut from; in LiteRT also the
+    """By hand: two cuts of 64 bytes, which ONNX Runtime aligns to 256, and what they are cut from; in LiteRT also the
     graph's input. TFLite Micro copies one of them before it makes the other."""
     net = StripNet(0, dtype="int8")
     x = net.start(4, 8, 4)

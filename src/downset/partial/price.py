@@ -222,7 +222,7 @@ class Pricing:
         return nbytes, self.around.live[segment.first] - sum(nbytes)
 
     def _root(self, segment: Segment, tensor: int) -> int:
-        """Of the inputs of a segment that share bytes with this one: the one for which they were taken, or the first."""
+        """Of the inputs of a segment that share these bytes: the one for which they were taken, or the first."""
         around = self.around
         shared = [one for one in around.together[tensor] if one in segment.inputs]
         return around.spanning[tensor] if around.spanning[tensor] in shared else shared[0]
