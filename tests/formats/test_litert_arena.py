@@ -124,7 +124,6 @@ def drawn(seed, kinds, dtype):
         (("conv", "ADD", "MUL", "SUB", "RESHAPE"), "int8"),
         (("conv", "DIV", "SOFTMAX"), "float32"),
         (("conv", "MEAN"), "int8"),
-        (("conv", "MEAN"), "float32"),
     ],
 )
 @pytest.mark.parametrize("seed", range(cases(6)))

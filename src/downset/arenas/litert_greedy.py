@@ -4,8 +4,8 @@ Source: LiteRT, tflite/arena_planner.cc (the sequence of tensors) and tflite/sim
 Names: an allocation is a `Record`, its size is `exact_bytes`: only offsets are rounded up. Without it the size is
     `nbytes`.
 Complexity: O(n² log n).
-Deviations: LiteRT sorts records of equal size and start in an unspecified sequence: here the last one of a step comes
-    first, so scratch before results, as in the builds on PyPI.
+Deviations: of equal size and start, as the result of a mean and its sums may be, the first record comes first. LiteRT
+    leaves their sequence to std::sort.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ def litert_greedy(records: Sequence[Record], *, clock: Clock, ties: TiesName = "
 
     def key(index: int) -> tuple[bool, int, int, int]:
         whole = records[index].start == begin and records[index].stop == end
-        return (
-            not whole,
-            0 if whole else -records[index].nbytes,
-            0 if whole else records[index].start,
-            index if whole else -index,
-        )
+        return (not whole, 0 if whole else -records[index].nbytes, 0 if whole else records[index].start, index)
 
     return place_in_order(records, sorted(range(len(records)), key=key), clock=clock, gap="unrounded")
