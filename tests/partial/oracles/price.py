@@ -22,7 +22,7 @@ __all__ = ["Counted", "counted", "counts_of"]
 
 
 class Counted(NamedTuple):
-    """The fields of a `Price` that are no live bytes."""
+    """The fields of a `Price` in addition to live bytes."""
 
     extra_macs: int
     copied_bytes: int
