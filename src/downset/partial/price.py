@@ -222,13 +222,13 @@ class Pricing:
         return nbytes, self.around.live[segment.first] - sum(nbytes)
 
     def _root(self, segment: Segment, tensor: int) -> int:
-        """Of the inputs of a segment that share these bytes: the one for which they were taken, or the first."""
+        """The input of a segment for which these bytes were taken, or the first one that shares them."""
         around = self.around
         shared = [one for one in around.together[tensor] if one in segment.inputs]
         return around.spanning[tensor] if around.spanning[tensor] in shared else shared[0]
 
     def _shared(self, segment: Segment, position: int) -> tuple[int, int, bool, int, bool]:
-        """Of an input: the position of the input whose bytes it shares, how often operators outside read it, whether
+        """The position of the input whose bytes an input shares, how often operators outside read it, whether
         these bytes were taken for it, else how often operators read the tensor for which they were taken, and whether
         it is an input of the graph."""
         tensor = segment.inputs[position]
