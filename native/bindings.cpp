@@ -145,7 +145,7 @@ void bind_arenas(nb::module_& module) {
     module.def("arena_lower", &arena_lower, "records"_a, "offsets"_a, "bound_bytes"_a, "time_limit_s"_a, "step_limit"_a,
                "visit_limit"_a, "seed"_a, Unlocked(),
                "(Offsets, height in bytes, placements tried): the placement given, or a lower one.");
-    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "lowest"_a, "time_limit_s"_a, Unlocked(),
+    module.def("place_in_order", &place_in_order, "records"_a, "sequence"_a, "gap"_a, "time_limit_s"_a, Unlocked(),
                "The offset of each record in its lowest or its smallest gap; -1: not in the sequence, or not in time.");
     module.def("place_above", &place_above, "records"_a, "sequence"_a, "offsets"_a, Unlocked(),
                "The offsets; those of the sequence at -1 lie in turn above everything that they meet.");
@@ -298,38 +298,43 @@ void bind_partial(nb::module_& module) {
     using Lists = RowForm::Lists;
     nb::class_<StripNetwork>(
         module, "StripNetwork",
-        "A network that is computed in strips of rows.\n\nFourteen integers an operator: how it "
+        "A network that is computed in strips of rows.\n\nSixteen integers an operator: how it "
         "makes rows, stride, reach, begin, end, factor, adds, first input,\nbits of a padded row, "
-        "left, right, SAME along columns, graph output, persistent bytes. Walks are those of\nkernels "
-        "that let results lie over inputs, fourteen integers or none.")
-        .def(nb::init<RowForm, const Lists&, const Lists&, const Lists&, Int64s, std::int64_t, std::int64_t, bool,
-                      bool>(),
-             "form"_a, "numbers"_a, "overwritten"_a, "walks"_a, "row_bits"_a, nb::kw_only(), "alignment"_a,
-             "moving_persistent_bytes"_a, "only_reader"_a, "counts_scratch"_a)
-        .def("set_scratch", &StripNetwork::set_scratch, "call"_a, "nbytes"_a,
-             "State the scratch of an operator on rows, one of the calls that `strips_price` lists.");
-    nb::class_<StripSegment>(module, "StripSegment", "Operators first to stop, and what is live around them.")
+        "left, right, SAME along columns, graph output, persistent bytes, whether rows are\ncut off, view. "
+        "Walks are those of kernels that let results lie over inputs, fourteen integers or none.")
         .def(
             "__init__",
-            [](StripSegment* self, const StripNetwork& network, std::int64_t first, std::int64_t stop, Int64s inputs,
-               Int64s input_bytes, std::vector<bool> inputs_kept, std::vector<bool> inputs_apart,
-               std::vector<bool> inputs_alone, Int64s results, std::vector<bool> results_counted,
-               std::int64_t live_beside) {
-                StripSegment segment{first,
-                                     stop,
-                                     std::move(inputs),
-                                     std::move(input_bytes),
-                                     std::move(results),
-                                     std::move(inputs_kept),
-                                     std::move(inputs_apart),
-                                     std::move(inputs_alone),
-                                     std::move(results_counted),
-                                     live_beside};
+            [](StripNetwork* self, RowForm form, const Lists& numbers, const Lists& overwritten, const Lists& walks,
+               Int64s row_bits, std::int64_t alignment, std::int64_t moving_persistent_bytes, bool only_reader,
+               bool outputs_apart, bool inputs_apart, bool counts_scratch) {
+                new (self)
+                    StripNetwork(std::move(form), numbers, overwritten, walks, std::move(row_bits), alignment,
+                                 moving_persistent_bytes, {only_reader, outputs_apart, inputs_apart, counts_scratch});
+            },
+            "form"_a, "numbers"_a, "overwritten"_a, "walks"_a, "row_bits"_a, nb::kw_only(), "alignment"_a,
+            "moving_persistent_bytes"_a, "only_reader"_a, "outputs_apart"_a, "inputs_apart"_a, "counts_scratch"_a)
+        .def("set_scratch", &StripNetwork::set_scratch, "call"_a, "nbytes"_a,
+             "State the scratch of an operator on rows, one of the calls that `strips_price` lists.");
+    nb::class_<StripSegment>(module, "StripSegment",
+                             "Operators first to stop, and what is live around them.\n\nNine integers an input: "
+                             "tensor, bytes, the input whose bytes it shares, reads by operators outside, whether\nit "
+                             "is the tensor for which these bytes were taken, else reads of that one, input of the "
+                             "graph, kept, alone.")
+        .def(
+            "__init__",
+            [](StripSegment* self, const StripNetwork& network, std::int64_t first, std::int64_t stop,
+               const Lists& inputs, Int64s results, std::vector<bool> results_counted, std::int64_t live_beside) {
+                StripSegment segment{first, stop, {}, std::move(results), std::move(results_counted), live_beside};
+                for (const auto& n : inputs) {
+                    require_size("inputs of a segment", n.size(), 9);
+                    segment.inputs.push_back(
+                        {n[0], n[1], n[2], n[3], n[4] != 0, n[5], n[6] != 0, n[7] != 0, n[8] != 0});
+                }
                 segment.check(network);
                 new (self) StripSegment(std::move(segment));
             },
-            "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "input_bytes"_a, "inputs_kept"_a,
-            "inputs_apart"_a, "inputs_alone"_a, "results"_a, "results_counted"_a, "live_beside"_a);
+            "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "results"_a, "results_counted"_a,
+            "live_beside"_a);
     module.def(
         "strips_price", &strips_price, "network"_a, "segment"_a, "strips"_a, "recomputed"_a, "even"_a, Unlocked(),
         "(Possible, peak bytes, peak where nothing overlaps, MACs, copied bytes, operators, persistent bytes,\n"

@@ -111,6 +111,18 @@ class StripNet(TfliteNet):
             fusedActivationFunction=draw(st.sampled_from([0, 1])),
         )
 
+    def viewed(self, x, draw):
+        """A tensor that other shapes look at: one of them, read with the tensor itself, or twice."""
+        looked = self.reshaped(x, draw)
+        match draw(st.integers(0, 3)):
+            case 0:
+                return self.residual(x, looked)
+            case 1:
+                return self.residual(looked, looked)
+            case 2:
+                return self.residual(self.reshaped(x, draw), looked)
+        return looked
+
     def residual(self, x, y):
         return self.add_op("ADD", (x, y), self.shape(x), "AddOptions")
 
@@ -208,6 +220,35 @@ class StripNet(TfliteNet):
 
 
 @st.composite
+def viewed_networks(draw):
+    """(network, its outputs): sums, activations and views of tensors that other operators read, too."""
+    net = StripNet(draw(st.integers(0, 99)), dtype="int8")
+    start = net.start(4, 4, 4)
+    flat, apart = net.shape(start), (1, 4, 1, 4, 4)
+    made = [start]
+
+    def shaped(tensor, shape):
+        if net.shape(tensor) == shape:
+            return tensor
+        return net.add_op("RESHAPE", (tensor,), shape, "ReshapeOptions", like=start, newShape=list(shape))
+
+    for _ in range(draw(st.integers(3, 8))):
+        source = made[-draw(st.integers(1, min(3, len(made)))) :][0]
+        match draw(st.integers(0, 3)):
+            case 0 | 1:
+                made.append(shaped(source, apart if net.shape(source) == flat else flat))
+            case 2:
+                alike = [one for one in made if net.shape(one) == net.shape(source)]
+                other = draw(st.sampled_from(alike[-3:]))
+                made.append(net.add_op("ADD", (source, other), net.shape(source), "AddOptions", like=start))
+            case _:
+                made.append(net.add_op("RELU", (source,), net.shape(source), "", like=start))
+    read = {tensor for op in net.main.operators for tensor in op.inputs}
+    results = [tensor for op in net.main.operators for tensor in op.outputs]
+    return net, [tensor for tensor in results if tensor not in read or draw(st.integers(0, 5)) == 0]
+
+
+@st.composite
 def strip_networks(draw, dtype):
     """(network, its outputs)."""
     net = StripNet(draw(st.integers(0, 999)), dtype=dtype)
@@ -249,7 +290,7 @@ def strip_networks(draw, dtype):
         elif kind == "divide":
             current = net.divided(current, draw)
         elif kind == "reshape":
-            current = net.reshaped(current, draw)
+            current = net.viewed(current, draw)
         elif kind == "pad":
             current = net.padded(current, draw)
         elif net.shape(current)[1] < 16:

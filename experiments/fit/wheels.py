@@ -26,7 +26,7 @@ from experiments.fit.models import SHAPES, Model, downloaded, installed, shared
 from experiments.frame import Experiment, fields, run
 from experiments.rows import Row
 
-KEPT = ("target", "peak_bytes", "arena_bytes", "shipped", "outputs", "rewrites", "traffic")
+KEPT = ("target", "peak_bytes", "arena_bytes", "shipped", "outputs", "rewrites")
 """Keys of the JSON of `downset fit` that a row keeps: no order and no offsets."""
 LIBRARIES = ("cmsis-nn-dsp", "cmsis-nn-mve", "esp-nn-s3", "esp-nn-p4")
 

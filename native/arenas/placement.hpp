@@ -16,17 +16,21 @@
 
 namespace downset {
 
-// Where a record of so many bytes goes: into its lowest or its smallest gap, or above everything it meets.
+// Which gap takes a record. `unrounded`: of two gaps the later one, if from where the record would begin there is less
+// room than in the other from where that one begins, as in LiteRT's arena.
+enum class Gap { smallest, lowest, unrounded };
+
+// Where a record of so many bytes goes: into this gap, or above everything it meets.
 inline Offset gap_for(PlacedByTime& placed, const PlacedList::Ranked& pieces, Offset nbytes, Offset alignment,
-                      bool lowest) {
+                      Gap gap) {
     Offset best = -1, best_room = 0, cursor = 0;
     placed.overlapping(pieces, [&](Offset begin, Offset end, std::int32_t) {
         if (begin - cursor >= nbytes) {  // seldom: the branch is nearly free
             const Offset offset = round_up(cursor, alignment), room = begin - offset;
             if (room >= nbytes && (best < 0 || room < best_room)) {
                 best = offset;
-                best_room = room;
-                if (lowest) return true;
+                best_room = gap == Gap::unrounded ? begin - cursor : room;
+                if (gap == Gap::lowest) return true;
             }
         }
         cursor = std::max(cursor, end);
@@ -41,8 +45,9 @@ inline PlacedList::Ranked ranked(const Ranks& rank, const Pieces& active) {
     return pieces;
 }
 
-inline std::vector<Offset> place_in_order(const Records& records, const std::vector<int>& sequence, bool lowest,
+inline std::vector<Offset> place_in_order(const Records& records, const std::vector<int>& sequence, int gap,
                                           double seconds) {
+    require(gap >= 0 && gap <= 2, "gap: ", gap, " is none of the three");
     const Deadline deadline(seconds);
     require_indices("sequence", sequence, records.nbytes.size());
     std::vector<Offset> offsets = records.pinned;
@@ -59,7 +64,8 @@ inline std::vector<Offset> place_in_order(const Records& records, const std::vec
         if (offsets[record] >= 0) continue;
         if (++tried % 16 == 0 && deadline.passed()) break;
         const auto pieces = ranked(rank, records.active[record]);
-        offsets[record] = gap_for(placed, pieces, records.nbytes[record], records.alignment[record], lowest);
+        offsets[record] =
+            gap_for(placed, pieces, records.nbytes[record], records.alignment[record], static_cast<Gap>(gap));
         put(record, pieces);
     }
     return offsets;

@@ -40,7 +40,7 @@ inline std::pair<std::vector<int>, std::vector<Offset>> spread(const Records& re
         Offset chosen_at = 0, least = capacities.empty() ? size : 1;  // a new block grows the total by all of it
         for (const int arena : choices.empty() ? everywhere : choices[record]) {
             if (least <= 0) break;
-            const Offset offset = gap_for(arenas[arena], pieces, size, records.alignment[record], true);
+            const Offset offset = gap_for(arenas[arena], pieces, size, records.alignment[record], Gap::lowest);
             if (offset + size > (capacities.empty() ? block : capacities[arena])) continue;
             const Offset grown = capacities.empty() ? std::max<Offset>(0, offset + size - heights[arena]) : 0;
             if (chosen >= 0 ? grown < least : grown <= least) {

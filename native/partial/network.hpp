@@ -31,11 +31,17 @@ struct StripOp {
     // Pads that the file cannot state are an operator of their own: bits of a padded row (0: never), columns' pads.
     std::int64_t padded_row_bits, left, right;
     bool same_columns;
-    bool apart;                             // what it makes of a graph output is never made in place
+    bool makes_output;                      // of the graph
     std::int64_t persistent_bytes;          // what the runtime keeps for each copy of it
     bool cut_off;                           // where a strip's pads are not SAME's, rows of SAME are cut off: no Pad
+    bool view;                              // its result is the bytes of its first input, if both are as many
     std::vector<std::int64_t> overwritten;  // positions of inputs that it may make its result in
     StripWalk walk{};
+};
+
+// What the memory model allows, as `memory.models` says it.
+struct StripRules {
+    bool only_reader, outputs_apart, inputs_apart, counts_scratch;
 };
 
 struct StripNetwork {
@@ -44,16 +50,16 @@ struct StripNetwork {
     std::vector<StripOp> ops;
     std::vector<std::int64_t> row_bits;
     std::int64_t alignment, moving_persistent_bytes;  // of a slice, a join or a pad
-    bool only_reader, counts_scratch;
+    StripRules rules;
     // An operator on rows: its index, rows made, pads above and below, whether it reads a padded copy, rows of inputs.
     using Call = std::vector<std::int64_t>;
     std::map<Call, std::int64_t> scratch;  // bytes that its kernel asks for while it runs, where they are known
 
     StripNetwork(RowForm network, const Lists& numbers, const Lists& overwritten, const Lists& walks,
                  std::vector<std::int64_t> bits, std::int64_t align, std::int64_t moving_persistent,
-                 bool in_place_only_reader, bool with_scratch)
+                 StripRules memory_rules)
         : form(std::move(network)), row_bits(std::move(bits)), alignment(align),
-          moving_persistent_bytes(moving_persistent), only_reader(in_place_only_reader), counts_scratch(with_scratch) {
+          moving_persistent_bytes(moving_persistent), rules(memory_rules) {
         require_size("numbers of operators", numbers.size(), form.ops.size());
         require_size("overwritten inputs", overwritten.size(), form.ops.size());
         require_size("walks", walks.size(), form.ops.size());
@@ -62,15 +68,17 @@ struct StripNetwork {
         require(alignment >= 1, "alignment: ", alignment, " is not at least 1");
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             const auto& n = numbers[i];
-            require_size("numbers of an operator", n.size(), 15);
+            require_size("numbers of an operator", n.size(), 16);
             require(n[0] >= 0 && n[0] <= 4, "numbers of an operator: ", n[0], " is not a way to make rows");
             const auto reads = static_cast<std::int64_t>(form.ops[i].inputs.size());
             require(n[1] >= 1 && n[2] >= 1, "numbers of an operator: a window without a stride or a reach");
             require(n[7] >= -1 && n[7] < reads, "numbers of an operator: input ", n[7], " does not exist");
             require_indices("overwritten inputs", overwritten[i], form.ops[i].inputs.size());
             ops.push_back({static_cast<StripOp::Given>(n[0]), n[1], n[2], n[3], n[4], n[5], n[6] != 0, n[7], n[8], n[9],
-                           n[10], n[11] != 0, n[12] != 0, n[13], n[14] != 0, overwritten[i],
+                           n[10], n[11] != 0, n[12] != 0, n[13], n[14] != 0, n[15] != 0, overwritten[i],
                            walk(walks[i], ops.size())});
+            require(!ops.back().view || (n[7] >= 0 && form.ops[i].outputs.size() == 1),
+                    "view: an operator without a first input, or with other results");
             require(!ops.back().cut_off || form.ops[i].outputs.size() == 1, "cut off: an operator with other results");
         }
     }
@@ -109,29 +117,44 @@ struct StripNetwork {
         return ((bits + 7) / 8 + alignment - 1) / alignment * alignment;
     }
     std::int64_t nbytes(std::int64_t tensor, Rows rows) const { return aligned_bytes(row_bits[tensor] * rows.size()); }
+    std::int64_t exact_bytes(std::int64_t tensor, Rows rows) const { return (row_bits[tensor] * rows.size() + 7) / 8; }
+};
+
+// A tensor that a segment reads.
+struct StripInput {
+    std::int64_t tensor, nbytes;
+    std::int64_t root;   // the input whose bytes it shares, or itself
+    std::int64_t reads;  // by operators outside the segment
+    // The tensor for which its bytes were taken: whether it is that one; else how often operators read that.
+    bool spans;
+    std::int64_t spanning_reads;
+    bool given, kept, alone;  // given: an input of the graph; alone: no other tensor lies there
 };
 
 // A segment, and what is live around it.
 struct StripSegment {
     std::int64_t first, stop;
-    std::vector<std::int64_t> inputs, input_bytes, results;
-    std::vector<bool> inputs_kept, inputs_apart, inputs_alone, results_counted;
-    // apart: nothing is made in their bytes; alone: no other tensor lies there
+    std::vector<StripInput> inputs;
+    std::vector<std::int64_t> results;
+    std::vector<bool> results_counted;
     std::int64_t live_beside;
 
     void check(const StripNetwork& network) const {
         const auto count = static_cast<std::int64_t>(network.ops.size());
         require(0 <= first && first < stop && stop <= count, "segment: ", first, " to ", stop, " does not exist");
-        require_indices("inputs of a segment", inputs, network.row_bits.size());
         require_indices("results of a segment", results, network.row_bits.size());
-        require_size("bytes of inputs", input_bytes.size(), inputs.size());
-        require_size("inputs that are kept", inputs_kept.size(), inputs.size());
-        require_size("inputs apart", inputs_apart.size(), inputs.size());
-        require_size("inputs alone", inputs_alone.size(), inputs.size());
         require_size("results that count", results_counted.size(), results.size());
         require(!results.empty(), "segment: it has no results");
         std::vector<bool> there(network.row_bits.size(), false);
-        for (const auto tensor : inputs) there[tensor] = true;
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+            const auto& input = inputs[i];
+            require(input.tensor >= 0 && input.tensor < static_cast<std::int64_t>(there.size()),
+                    "inputs of a segment: ", input.tensor, " does not exist");
+            require(input.root >= 0 && input.root < static_cast<std::int64_t>(inputs.size()) &&
+                        inputs[input.root].root == input.root,
+                    "inputs of a segment: ", i, " lies in ", input.root, ", which has no bytes of its own");
+            there[input.tensor] = true;
+        }
         for (auto operator_index = first; operator_index < stop; ++operator_index) {
             const auto& op = network.form.ops[operator_index];
             for (const auto& input : op.inputs)

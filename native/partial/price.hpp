@@ -1,9 +1,11 @@
-// What a segment in strips costs. Oracle: tests/partial/oracles/price.py, by the program of
+// What a segment in strips costs. Oracles: `memory.liveness` of the rewritten network for bytes, and for the rest
+// tests/partial/oracles/price.py, by the program of
 // downset/partial/strip_program.py.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "partial/network.hpp"
@@ -22,26 +24,36 @@ struct StripPrice {
 class StripPricing {
 public:
     StripPricing(const StripNetwork& network, const StripSegment& segment, const StripProgram& program)
-        : network_(network), segment_(segment), pieces_(program.pieces()), runs_(program.runs()),
-          last_(pieces_.size(), -1), readers_(pieces_.size()) {
+        : network_(network), segment_(segment), pieces_(program.pieces()), runs_(program.runs()), root_(pieces_.size()),
+          last_(pieces_.size(), -1), readers_(pieces_.size()), kept_(pieces_.size()) {
+        std::iota(root_.begin(), root_.end(), 0);
+        for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
+            root_[i] = segment.inputs[i].root;
+            readers_[i] = segment.inputs[i].reads;
+        }
         for (std::size_t step = 0; step < runs_.size(); ++step) {
-            for (const auto piece : runs_[step].writes) last_[piece] = step;
-            for (const auto piece : runs_[step].reads) {
-                last_[piece] = step;
+            const auto& one = runs_[step];
+            if (is_view(one)) root_[one.writes[0]] = root_[one.reads[0]];
+            for (const auto piece : one.writes) last_[root_[piece]] = step;
+            for (const auto piece : one.reads) {
+                last_[root_[piece]] = step;
                 ++readers_[piece];
             }
         }
+        for (std::size_t piece = 0; piece < pieces_.size(); ++piece)
+            if (pieces_[piece].kept) kept_[root_[piece]] = true;
     }
 
     StripPrice price() {
         StripPrice price;
         price.operators = runs_.size();
         auto live = segment_.live_beside;
-        for (const auto nbytes : segment_.input_bytes) live += nbytes;
+        for (const auto& input : segment_.inputs) live += input.nbytes;
         for (std::size_t step = 0; step < runs_.size(); ++step) {
             const auto& one = runs_[step];
             std::int64_t written = 0;
-            for (const auto piece : one.writes) written += pieces_[piece].nbytes;
+            for (const auto piece : one.writes)
+                if (root_[piece] == piece) written += pieces_[piece].nbytes;
             live += written;
             price.apart_bytes = std::max(price.apart_bytes, live + one.scratch);
             price.peak_bytes = std::max(price.peak_bytes, live + one.scratch - taken(one, step));
@@ -58,24 +70,51 @@ private:
     const StripSegment& segment_;
     const std::vector<StripPiece>& pieces_;
     const std::vector<StripRun>& runs_;
-    std::vector<std::int64_t> last_,
-        readers_;  // by piece: the last operator that makes or reads it, how often it is read
+    // By piece: the piece whose bytes it shares, itself where it has its own; how often it is read. By such a root: the
+    // last operator that makes or reads one of its pieces, and whether one of them is kept.
+    std::vector<std::int64_t> root_, last_, readers_;
+    std::vector<bool> kept_;
+
+    // The input of the segment that a piece is; none for others.
+    const StripInput* input(std::int64_t piece) const {
+        return piece < static_cast<std::int64_t>(segment_.inputs.size()) ? &segment_.inputs[piece] : nullptr;
+    }
+
+    // Whether the result is the bytes of what the operator reads first, as `memory.storages` says it.
+    bool is_view(const StripRun& one) const {
+        if (!one.view || pieces_[one.reads[0]].exact_bytes != pieces_[one.writes[0]].exact_bytes) return false;
+        const bool output = one.makes_output && pieces_[one.writes[0]].kept;
+        const auto* read = input(one.reads[0]);
+        const bool given = read && read->given;
+        return !(output && (network_.rules.outputs_apart || given)) && !(network_.rules.inputs_apart && given);
+    }
 
     bool ends(std::int64_t piece, std::size_t step) const {
-        return last_[piece] == static_cast<std::int64_t>(step) && !pieces_[piece].kept;
+        return last_[root_[piece]] == static_cast<std::int64_t>(step) && !kept_[root_[piece]];
+    }
+
+    // Whether no operator but one reads the tensor for which the bytes were taken.
+    bool root_is_read_once(std::int64_t piece) const {
+        const auto* read = input(root_[piece]);
+        return (read && !read->spans ? read->spanning_reads : readers_[root_[piece]]) <= 1;
     }
 
     // How much of its result an operator makes where something that it reads lies.
     std::int64_t taken(const StripRun& one, std::size_t step) const {
         const auto& result = pieces_[one.writes[0]];
-        const auto inputs = static_cast<std::int64_t>(segment_.inputs.size());
-        if (one.apart && result.kept) return 0;
-        for (const auto over : one.over)
-            if (ends(over, step) && !(over < inputs && segment_.inputs_apart[over]) &&
-                pieces_[over].nbytes == result.nbytes && !(network_.only_reader && readers_[over] > 1))
-                return result.nbytes;
+        const auto& rules = network_.rules;
+        if (root_[one.writes[0]] != one.writes[0]) return 0;
+        if (rules.outputs_apart && one.makes_output && result.kept) return 0;
+        for (const auto over : one.over) {
+            const auto root = root_[over];
+            if ((input(root) && input(root)->given) || kept_[root] || pieces_[root].nbytes != result.nbytes ||
+                pieces_[over].exact_bytes != result.exact_bytes || (rules.only_reader && readers_[over] > 1))
+                continue;
+            if (ends(over, step) && !(rules.only_reader && !root_is_read_once(over))) return result.nbytes;
+            if (rules.only_reader) break;  // the runtime looks at no further input
+        }
         if (one.lagged < 0 || !ends(one.lagged, step)) return 0;
-        if (one.lagged < inputs && !segment_.inputs_alone[one.lagged]) return 0;
+        if (input(one.lagged) && !input(one.lagged)->alone) return 0;
         const auto lag = network_.aligned_bytes(8 * one.lag);
         return std::max<std::int64_t>(std::min(pieces_[one.lagged].nbytes, result.nbytes - lag), 0);
     }
@@ -85,8 +124,8 @@ private:
         for (const auto* list : {&one.reads, &one.writes})
             for (const auto piece : *list)
                 if (ends(piece, step)) {
-                    nbytes += pieces_[piece].nbytes;
-                    last_[piece] = -1;  // once
+                    nbytes += pieces_[root_[piece]].nbytes;
+                    last_[root_[piece]] = -1;  // once
                 }
         return nbytes;
     }

@@ -16,7 +16,7 @@ namespace downset {
 struct StripPiece {
     std::int64_t tensor;
     Rows rows;
-    std::int64_t nbytes;
+    std::int64_t nbytes, exact_bytes;  // aligned, not aligned
     bool kept = false;
 };
 
@@ -24,7 +24,7 @@ struct StripRun {
     std::vector<std::int64_t> reads, writes, over;
     std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
     std::int64_t macs = 0, persistent_bytes = 0, scratch = 0;
-    bool computes = false, apart = false;
+    bool computes = false, view = false, makes_output = false;
 };
 
 class StripProgram {
@@ -37,10 +37,10 @@ public:
             for (const auto tensor : network.form.ops[operator_index].outputs)
                 maker_[tensor] = operator_index - segment.first;
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
-            const auto tensor = segment.inputs[i];
-            held_[tensor] = {piece(tensor, {0, network.form.rows[tensor]})};
-            pieces_.back().nbytes = segment.input_bytes[i];
-            pieces_.back().kept = segment.inputs_kept[i];
+            const auto& input = segment.inputs[i];
+            held_[input.tensor] = {piece(input.tensor, {0, network.form.rows[input.tensor]})};
+            pieces_.back().nbytes = input.nbytes;
+            pieces_.back().kept = input.kept;
         }
         joins_.resize(segment.results.size());
         for (std::size_t i = 0; i < segment.results.size(); ++i) join_of_[segment.results[i]] = i;
@@ -76,7 +76,7 @@ private:
     bool possible_ = true;
 
     std::int64_t piece(std::int64_t tensor, Rows rows) {
-        pieces_.push_back({tensor, rows, network_.nbytes(tensor, rows)});
+        pieces_.push_back({tensor, rows, network_.nbytes(tensor, rows), network_.exact_bytes(tensor, rows)});
         return static_cast<std::int64_t>(pieces_.size()) - 1;
     }
 
@@ -108,7 +108,7 @@ private:
     void write() {
         const auto later = first_read_later();
         std::vector<std::vector<std::int64_t>> whole(held_.size());
-        for (const auto tensor : segment_.inputs) whole[tensor] = held_[tensor];
+        for (const auto& input : segment_.inputs) whole[input.tensor] = held_[input.tensor];
         for (std::size_t strip = 0; strip < rows_.by_strip.size() && possible_; ++strip) {
             std::vector<std::int64_t> last(held_.size(), -1);
             for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index)
@@ -168,8 +168,8 @@ private:
         auto results = writes;
         const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
         const bool window = op.given == StripOp::Given::window && op.first_read == 0;
-        if (!read.empty() &&
-            (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none || (network_.counts_scratch && window)))
+        if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none ||
+                              (network_.rules.counts_scratch && window)))
             sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
         if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
             if (op.cut_off) {
@@ -194,8 +194,10 @@ private:
                                 runs_.back().over.end());
         runs_.back().computes = true;
         runs_.back().persistent_bytes = op.persistent_bytes;
-        runs_.back().apart = op.apart;
-        if (network_.counts_scratch) runs_.back().scratch = scratch(operator_index, read, made_rows, sides, padded);
+        runs_.back().view = op.view;
+        runs_.back().makes_output = op.makes_output;
+        if (network_.rules.counts_scratch)
+            runs_.back().scratch = scratch(operator_index, read, made_rows, sides, padded);
         runs_.back().macs = network_.form.ops[operator_index].macs_per_row * made_rows;
         if (results != writes) runs_.push_back({results, writes, {}, -1, 0});
     }
@@ -211,7 +213,7 @@ private:
     }
 
     std::int64_t unnamed_piece(std::int64_t bits) {
-        pieces_.push_back({-1, {}, network_.aligned_bytes(bits)});
+        pieces_.push_back({-1, {}, network_.aligned_bytes(bits), (bits + 7) / 8});
         return static_cast<std::int64_t>(pieces_.size()) - 1;
     }
 

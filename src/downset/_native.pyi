@@ -197,7 +197,7 @@ def arena_lower(
     (Offsets, height in bytes, placements tried): the placement given, or a lower one.
     """
 
-def place_in_order(records: Records, sequence: Sequence[int], lowest: bool, time_limit_s: float) -> list[int]:
+def place_in_order(records: Records, sequence: Sequence[int], gap: int, time_limit_s: float) -> list[int]:
     """
     The offset of each record in its lowest or its smallest gap; -1: not in the sequence, or not in time.
     """
@@ -307,9 +307,9 @@ class StripNetwork:
     """
     A network that is computed in strips of rows.
 
-    Fourteen integers an operator: how it makes rows, stride, reach, begin, end, factor, adds, first input,
-    bits of a padded row, left, right, SAME along columns, graph output, persistent bytes. Walks are those of
-    kernels that let results lie over inputs, fourteen integers or none.
+    Sixteen integers an operator: how it makes rows, stride, reach, begin, end, factor, adds, first input,
+    bits of a padded row, left, right, SAME along columns, graph output, persistent bytes, whether rows are
+    cut off, view. Walks are those of kernels that let results lie over inputs, fourteen integers or none.
     """
 
     def __init__(
@@ -323,6 +323,8 @@ class StripNetwork:
         alignment: int,
         moving_persistent_bytes: int,
         only_reader: bool,
+        outputs_apart: bool,
+        inputs_apart: bool,
         counts_scratch: bool,
     ) -> None: ...
     def set_scratch(self, call: Sequence[int], nbytes: int) -> None:
@@ -331,7 +333,12 @@ class StripNetwork:
         """
 
 class StripSegment:
-    """Operators first to stop, and what is live around them."""
+    """
+    Operators first to stop, and what is live around them.
+
+    Nine integers an input: tensor, bytes, the input whose bytes it shares, reads by operators outside, whether
+    it is the tensor for which these bytes were taken, else reads of that one, input of the graph, kept, alone.
+    """
 
     def __init__(
         self,
@@ -339,11 +346,7 @@ class StripSegment:
         first: int,
         stop: int,
         *,
-        inputs: Sequence[int],
-        input_bytes: Sequence[int],
-        inputs_kept: Sequence[bool],
-        inputs_apart: Sequence[bool],
-        inputs_alone: Sequence[bool],
+        inputs: Sequence[Sequence[int]],
         results: Sequence[int],
         results_counted: Sequence[bool],
         live_beside: int,

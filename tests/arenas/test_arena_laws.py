@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -184,9 +185,9 @@ def test_positional_maxima_equal_their_oracle(records):
 @given(records=record_sets(most=10), data=st.data())
 def test_native_placements_equal_their_oracles(records, data):
     sequence = data.draw(st.permutations(range(len(records))))
-    for lowest in (False, True):
-        expected = gaps.place_in_order(records, sequence, lowest=lowest)
-        assert place_in_order(records, sequence, clock=unlimited(), lowest=lowest).solution == expected
+    for gap in get_args(gaps.Gap):
+        expected = gaps.place_in_order(records, sequence, gap=gap)
+        assert place_in_order(records, sequence, clock=unlimited(), gap=gap).solution == expected
     assert strip_packing(records, clock=unlimited()).solution == strip.fill_strip(records)
     for first in (False, True):
         expected = objects.assign_in_order(records, sequence, first=first)
@@ -224,10 +225,10 @@ def test_native_placements_over_many_steps_equal_their_oracles(longest):
         records.append(Record(str(index), start, stop, rng.randrange(1, 50), rng.choice((1, 8)), offset, pauses))
     free = [replace(record, offset=None) for record in records]
     sequence = rng.sample(range(len(records)), len(records))
-    for lowest in (False, True):
-        offsets = place_in_order(records, sequence, clock=unlimited(), lowest=lowest).solution
+    for gap in get_args(gaps.Gap):
+        offsets = place_in_order(records, sequence, clock=unlimited(), gap=gap).solution
         check_placement(records, offsets)
-        assert offsets == gaps.place_in_order(records, sequence, lowest=lowest)
+        assert offsets == gaps.place_in_order(records, sequence, gap=gap)
     for first in (False, True):
         held = assign_in_order(free, sequence, clock=unlimited(), first=first).solution
         check_objects(free, held)

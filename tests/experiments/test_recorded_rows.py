@@ -1,5 +1,6 @@
 """Laws of the recorded rows: what README and docs claim of them, whatever their figures are."""
 
+import json
 import math
 import re
 import statistics
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from downset.results.merged import LIMIT
+from experiments.fit.wheels import KEPT
 from experiments.inductor.__main__ import MEASURED
 from experiments.ios.cpu import verdict
 from experiments.ios.gpu import EXPERIMENT, GOALS, TODAY
@@ -17,6 +19,12 @@ from experiments.speed.fit_scale import FROM_OPERATORS
 from experiments.testbed.figures import groups
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+
+
+def test_rows_of_fits_keep_keys_that_fit_prints():
+    """A row that asks for another one is never made."""
+    printed = json.loads((EXPERIMENTS.parent / "docs" / "schemas" / "fit.json").read_text())["properties"]
+    assert {*KEPT} <= {*printed}
 
 
 def test_every_results_file_is_made_by_a_command_that_is_named():

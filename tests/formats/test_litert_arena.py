@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from downset.arenas.litert_greedy import litert_greedy
 from downset.arenas.plan import plan_arena
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.fitting.fit import fit
@@ -15,11 +16,13 @@ from downset.formats.tflite.write import export_tflite
 from downset.graph.core import Graph, Op, Tensor
 from downset.memory.kernel_needs import kernel_needs
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
+from downset.memory.records import Record
 from downset.orders.plan import plan_order
 from downset.process.isolation import isolated
 from downset.reports.fit_document import fit_document
 from downset.reports.fit_sentences import gain_line
 from downset.runtimes import litert
+from tests.clocks import unlimited
 from tests.effort import cases
 from tests.models import installed_model
 from tests.tflite_net import TfliteNet, with_unknown_operator
@@ -86,9 +89,10 @@ def test_tensors_lie_where_the_model_says(written):
 
 
 def drawn(seed, kinds, dtype):
-    """A random network of these operators. All tensors take whole units of LiteRT's alignment: it compares gaps and
-    sizes before they are rounded, so that others may be placed elsewhere."""
-    random, net, channels = np.random.default_rng(seed), TfliteNet(seed, size=6, dtype=dtype), 64
+    """A random network of these operators. With "sizes" its tensors do not take whole units of LiteRT's alignment: it
+    rounds up where they begin, and compares their sizes and the gaps between them as they are."""
+    random, net = np.random.default_rng(seed), TfliteNet(seed, size=6, dtype=dtype)
+    channels = 37 if "sizes" in kinds else 64
     made = [net.conv(net.conv(net.input(16), channels), channels)]
     for kind in random.choice(kinds, random.integers(4, 11)):
         one, other = (made[int(random.integers(max(len(made) - 4, 0), len(made)))] for _ in range(2))
@@ -105,7 +109,8 @@ def drawn(seed, kinds, dtype):
             net.main.tensors[mean].shape = np.asarray([1, 1, 1, channels], np.int32)
             made.append(net.op("ADD", (other, mean), channels, "AddOptions"))
         else:
-            made.append(net.conv(one, channels, 3 if kind == "windows" else 1))
+            wide = net.conv(one, int(random.integers(30, 70)), 3) if kind == "sizes" else one
+            made.append(net.conv(wide, channels, 3 if kind == "windows" else 1))
     read = {int(tensor) for op in net.main.operators for tensor in op.inputs}
     return net, [net.concat([tensor for tensor in made if tensor not in read] + made[-1:])]
 
@@ -114,6 +119,8 @@ def drawn(seed, kinds, dtype):
     ("kinds", "dtype"),
     [
         (("conv", "windows", "ADD"), "int8"),
+        (("conv", "sizes", "ADD"), "int8"),
+        (("sizes",), "float32"),
         (("conv", "ADD", "MUL", "SUB", "RESHAPE"), "int8"),
         (("conv", "DIV", "SOFTMAX"), "float32"),
         (("conv", "MEAN"), "int8"),
@@ -124,6 +131,15 @@ def test_tensors_of_random_networks_lie_where_the_model_says(kinds, dtype, seed,
     """Also where an operator reads a tensor twice, or a view of one: LiteRT then overwrites it, or not."""
     net, outputs = drawn(seed, kinds, dtype)
     assert_every_place(net.save(tmp_path / "net.tflite", outputs))
+
+
+def test_of_gaps_of_equal_size_litert_takes_the_later_one_where_it_rounds_up():
+    """By hand: gaps of 156 bytes at 100 and 356, of which 128 are left from the next unit on. The second has less room
+    from there than the first one has from its first byte on. In NASNet Mobile ten tensors follow from it."""
+    pinned = [Record(str(offset), 0, 2, 128, 64, offset, exact_bytes=100) for offset in (0, 256, 512)]
+    record = Record("x", 1, 2, 128, 64, exact_bytes=100)
+    placed = litert_greedy([*pinned, record], clock=unlimited()).solution
+    assert placed == (0, 256, 512, 384)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -619,6 +619,7 @@ def test_strips_of_operators_with_and_without_inputs_have_a_price(data):
             0,
             5,
             data.draw(st.integers(0, 1)),
+            data.draw(st.integers(0, 1)) if read else 0,
         ]
         for read in reads
     ]
@@ -631,17 +632,15 @@ def test_strips_of_operators_with_and_without_inputs_have_a_price(data):
         alignment=16,
         moving_persistent_bytes=0,
         only_reader=True,
+        outputs_apart=data.draw(st.booleans()),
+        inputs_apart=data.draw(st.booleans()),
         counts_scratch=data.draw(st.booleans()),
     )
     segment = native.StripSegment(
         network,
         0,
         count,
-        inputs=[0],
-        input_bytes=[32],
-        inputs_kept=[False],
-        inputs_apart=[True],
-        inputs_alone=[True],
+        inputs=[[0, 32, 0, 0, 1, 1, 1, 0, 1]],
         results=[count],
         results_counted=[True],
         live_beside=0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from downset import native
 from downset.arenas.native_form import native_records
@@ -11,7 +12,7 @@ from downset.memory.bounds import offsets_bound
 from downset.memory.records import Record
 from downset.results.plans import Found
 
-__all__ = ["completed", "height", "place_in_order"]
+__all__ = ["Gap", "completed", "height", "place_in_order"]
 
 
 def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
@@ -19,10 +20,16 @@ def height(records: Sequence[Record], offsets: Sequence[int]) -> int:
     return max((offset + record.nbytes for offset, record in zip(offsets, records, strict=True)), default=0)
 
 
-def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, clock: Clock, lowest: bool = False) -> Found:
+Gap = Literal["smallest", "lowest", "unrounded"]
+
+
+def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, clock: Clock, gap: Gap = "smallest") -> Found:
     """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap: the first among equal
-    gaps, and above everything where none is large enough. O(n²) at worst."""
-    offsets = native.compiled.place_in_order(native_records(records), sequence, lowest, clock.timed().left_s())
+    gaps, and above everything where none is large enough. `unrounded`: LiteRT's comparison of gaps, in which a later
+    one wins if its room from an aligned offset on is less than that of the other from its first byte on. O(n²) at
+    worst."""
+    number = get_args(Gap).index(gap)
+    offsets = native.compiled.place_in_order(native_records(records), sequence, number, clock.timed().left_s())
     return completed(records, offsets, clock)
 
 

@@ -36,4 +36,4 @@ def tflm_greedy(
             raise UsageError(f"rank is {brief(repr(rank))}; give a whole number for each of the {len(records)} records")
     place = list(rank) if rank is not None else list(range(len(records)))
     sequence = sorted(range(len(records)), key=lambda index: (-records[index].nbytes, -place[index]))
-    return place_in_order(records, sequence, clock=clock, lowest=True)
+    return place_in_order(records, sequence, clock=clock, gap="lowest")

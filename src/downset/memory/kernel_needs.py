@@ -13,7 +13,7 @@ from downset.memory.kernel_request import Request
 from downset.memory.litert_kernels import litert_request
 from downset.memory.records import align_up
 
-__all__ = ["KernelNeeds", "kernel_needs", "operator_scratch", "request_of"]
+__all__ = ["KernelNeeds", "kernel_needs", "operator_scratch", "request_of", "scratch_asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,14 @@ def kernel_needs(graph: Graph, kernels: str | None, bodies: Collection[str] = ()
 
 def operator_scratch(graph: Graph, op: Op, kernels: str) -> int:
     """The bytes of scratch that one operator asks for, aligned; none where the formula is not known."""
-    library = LITERT if kernels == LITERT.name else kernel_library(kernels)
-    request = request_of(graph, op, library)
-    return 0 if request is None else sum(align_up(nbytes, library.alignment) for nbytes in request.buffers)
+    alignment = (LITERT if kernels == LITERT.name else kernel_library(kernels)).alignment
+    return sum(align_up(nbytes, alignment) for nbytes in scratch_asked(graph, op, kernels))
+
+
+def scratch_asked(graph: Graph, op: Op, kernels: str) -> tuple[int, ...]:
+    """The bytes of each buffer of scratch that one operator asks for; none where the formula is not known."""
+    request = request_of(graph, op, LITERT if kernels == LITERT.name else kernel_library(kernels))
+    return () if request is None else tuple(nbytes for nbytes in request.buffers if nbytes)
 
 
 def _of_graph(graph: Graph, library: KernelLibrary) -> KernelNeeds:

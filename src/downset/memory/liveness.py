@@ -25,7 +25,7 @@ from downset.errors import LimitReached, UsageError
 from downset.graph.core import Graph
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Overlap, Record
-from downset.memory.storages import lagged, map_storages, takeover
+from downset.memory.storages import exact_bytes, lagged, map_storages, takeover
 from downset.process.limits import machine_bytes
 from downset.text import abridged, format_bytes
 
@@ -278,7 +278,12 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
         names[index] = f"scratch {index} of {graph.ops[storage_map.producers[index][0]].name}"
     records = tuple(
         Record(
-            names.get(index, f"storage {index}"), start[index], stop[index], storage_map.nbytes[index], model.alignment
+            names.get(index, f"storage {index}"),
+            start[index],
+            stop[index],
+            storage_map.nbytes[index],
+            model.alignment,
+            exact_bytes=exact_bytes(graph, model, storage_map, index) if model.rounds_offsets else None,
         )
         for _, index in chosen
     )

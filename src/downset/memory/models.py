@@ -49,6 +49,8 @@ class MemoryModel:
     """One sentence for users: which bytes are counted."""
     alignment: int = 1
     """Every storage is rounded up to a multiple of this many bytes."""
+    rounds_offsets: bool = False
+    """Whether the runtime itself rounds up offsets alone, and compares the sizes as they are."""
     inputs: str = "until last use"
     """Graph inputs: "until last use", "to the end", or "not counted"."""
     outputs_counted: bool = True
@@ -144,6 +146,7 @@ _MODELS = (
         "place over what only they read, graph outputs are always allocated, each tensor rounded up to 64 bytes, and "
         "what convolutions and means ask for counts while they run",
         alignment=64,
+        rounds_offsets=True,
         inputs="to the end",
         outputs_apart=True,
         inputs_apart=True,

@@ -44,7 +44,8 @@ class Record:
     """A buffer of `nbytes` that must keep its contents from step `start` up to, not including, step `stop`.
 
     `offset` pins it to one place. `gaps` are half-open intervals inside the lifetime in which other records may use its
-    bytes. `hint` is kept from a file and means nothing to planners.
+    bytes. `hint` is kept from a file and means nothing to planners. `exact_bytes`: how many of the bytes a runtime uses
+    that rounds up where a buffer begins and not how large it is; its own planner goes by them.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Record:
     offset: int | None = None
     gaps: tuple[tuple[int, int], ...] = ()
     hint: int | None = None
+    exact_bytes: int | None = None
 
     __repr__ = abridged
 
@@ -155,7 +157,7 @@ def _wrong_type(record: Record) -> tuple[str, str] | None:
         value = getattr(record, name)
         if not _is_integer(value):
             return name, f"{brief(repr(value))} as {name} of {record.id!r} is not a whole number"
-    for name in ("offset", "hint"):
+    for name in ("offset", "hint", "exact_bytes"):
         value = getattr(record, name)
         if value is not None and not _is_integer(value):
             return name, f"{brief(repr(value))} as {name} of {record.id!r} is not a whole number, or None"
@@ -256,5 +258,7 @@ def _with_ints(record: Record) -> Record:
         return record
     start, stop, nbytes, alignment = (int(getattr(record, name)) for name in _WHOLE)
     gaps = tuple((int(low), int(high)) for low, high in record.gaps)
-    offset, hint = (None if value is None else int(value) for value in (record.offset, record.hint))
-    return Record(record.id, start, stop, nbytes, alignment, offset, gaps, hint)
+    offset, hint, exact = (
+        None if value is None else int(value) for value in (record.offset, record.hint, record.exact_bytes)
+    )
+    return Record(record.id, start, stop, nbytes, alignment, offset, gaps, hint, exact)

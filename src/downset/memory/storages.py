@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
-from downset.memory.kernel_needs import kernel_needs
+from downset.memory.kernel_needs import kernel_needs, scratch_asked
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import least_lag
 from downset.memory.records import align_up
 
-__all__ = ["lagged", "map_storages", "takeover"]
+__all__ = ["exact_bytes", "is_view_kind", "lagged", "map_storages", "takeover"]
 
 
 @dataclass(slots=True)
@@ -220,9 +220,25 @@ def _aligned_bytes(graph: Graph, model: MemoryModel, tensor: int) -> int:
     return align_up(graph.tensors[tensor].nbytes, model.alignment)
 
 
+def exact_bytes(graph: Graph, model: MemoryModel, storage_map: StorageMap, storage: int) -> int:
+    """The bytes of a storage that are used: without what alignment adds."""
+    tensor = storage_map.spanning(storage)
+    if tensor != ABSENT:
+        return graph.tensors[tensor].nbytes
+    (operator,) = storage_map.producers[storage]
+    asked = scratch_asked(graph, graph.ops[operator], model.scratch)
+    position = [one for one in storage_map.scratch if storage_map.producers[one] == [operator]].index(storage)
+    return asked[position]
+
+
+def is_view_kind(op: Op, model: MemoryModel) -> bool:
+    """Whether the operator is of a kind whose first output is the same bytes as its first input, where it has one."""
+    return op.kind in model.views and bool(op.inputs) and op.inputs[0] != ABSENT and not op.attrs.get("move")
+
+
 def _is_view(graph: Graph, model: MemoryModel, op: Op, storage_map: StorageMap) -> bool:
     """Whether the first output is the same bytes as the first input."""
-    if op.kind not in model.views or not op.inputs or op.inputs[0] == ABSENT or op.attrs.get("move"):
+    if not is_view_kind(op, model):
         return False
     source, output = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.role != "activation" or source.nbytes != output.nbytes:

@@ -49,7 +49,11 @@ def takes_over(op: Op, model: MemoryModel) -> frozenset[int]:
         return frozenset()
     position = model.in_place_input.get(op.kind)
     if position is None:
-        return frozenset(op.inputs) - {ABSENT} if op.kind in model.in_place else frozenset()
+        if op.kind not in model.in_place:
+            return frozenset()
+        # What an operator reads twice has more readers than one.
+        most = 1 if model.in_place_only_reader else len(op.inputs)
+        return frozenset(tensor for tensor in op.inputs if tensor != ABSENT and op.inputs.count(tensor) <= most)
     return (
         frozenset(op.inputs[position : position + 1]) - {ABSENT}
         if op.inputs[position : position + 1] and op.inputs.count(op.inputs[position]) == 1

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from downset import native
-from downset.graph.core import Graph, Op
+from downset.graph.core import Graph
 from downset.graph.halo_maps import pad_sides
 from downset.graph.halos import same_pads, spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import RowForm
 from downset.memory.models import MemoryModel
 from downset.memory.overlaps import element_bytes, geometry, walk_of
+from downset.memory.storages import is_view_kind
 from downset.partial.memory_form import Persistent, padded_row_bits, row_bits, takes_over
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
         [
             [
                 *_numbers(graph, form, index),
-                *_apart(op, outputs, model),
+                any(tensor in outputs for tensor in op.outputs[:1]),
                 persistent.operator_bytes[index],
                 op.kind == "AveragePool",
+                _may_be_view(graph, form, index, model),
             ]
             for index, op in enumerate(graph.ops)
         ],
@@ -55,6 +56,8 @@ def native_network(graph: Graph, form: RowForm, model: MemoryModel, persistent: 
         alignment=model.alignment,
         moving_persistent_bytes=persistent.moving_bytes,
         only_reader=model.in_place_only_reader,
+        outputs_apart=model.outputs_apart,
+        inputs_apart=model.inputs_apart,
         counts_scratch=bool(model.scratch),
     )
 
@@ -75,8 +78,12 @@ def _numbers(graph: Graph, form: RowForm, index: int) -> list[int]:
     return [how, stride, reach, begin, end, factor, adds, first, padded, left, right, same]
 
 
-def _apart(op: Op, outputs: Collection[int], model: MemoryModel) -> list[int]:
-    return [model.outputs_apart and any(tensor in outputs for tensor in op.outputs[:1])]
+def _may_be_view(graph: Graph, form: RowForm, index: int, model: MemoryModel) -> bool:
+    """Whether the operator is of a kind whose result is the bytes of its first input (`memory.storages`)."""
+    op = graph.ops[index]
+    if not is_view_kind(op, model) or [*form.ops[index].outputs] != [*op.outputs]:
+        return False
+    return op.inputs[0] in [item.tensor for item in form.ops[index].inputs]
 
 
 def _given_rows_form(graph: Graph, form: RowForm, index: int) -> tuple[int, int, int, int, int, int]:

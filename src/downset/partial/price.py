@@ -1,14 +1,12 @@
 """The price of a segment in strips: bytes live while it runs, arithmetic, copies and operators.
 
 Bytes are those of `memory.liveness` for the rewritten network in the sequence of the program's steps, found without
-making that network. They are equal for models in which tensors share bytes only in place. For other models they are
-never fewer. Scratch of an operator on rows counts while it runs, by the formulas that the written network is judged
-by (`partial.strip_scratch`).
+making that network: tensors share bytes in place, and views those of what they look at. Scratch of an operator on rows
+counts while it runs, by the formulas that the written network is judged by (`partial.strip_scratch`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -16,7 +14,7 @@ from typing import Any, NamedTuple
 
 from downset import native
 from downset.errors import UnsupportedError
-from downset.graph.core import Graph
+from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import whole_macs
 from downset.graph.row_form import Interval, RowForm
 from downset.memory.liveness import order_problem, profile
@@ -75,13 +73,16 @@ class Surroundings:
     apart: tuple[int, ...]
     """`transient` if no result takes over bytes of an input."""
     needed_until: tuple[int, ...]
-    """By tensor: the last operator that reads its bytes; the number of operators where they are kept to the end."""
+    """By tensor: the last operator that reads it; the number of operators where it is kept to the end."""
     held_by: tuple[tuple[int, ...], ...]
     """By tensor: its storages."""
-    alone: tuple[bool, ...]
-    """By tensor: whether no other tensor lies in its storages."""
-    readers: tuple[frozenset[int], ...]
-    """By tensor: the operators that read its storages."""
+    together: tuple[tuple[int, ...], ...]
+    """By tensor: the tensors that lie in its storages."""
+    spanning: tuple[int, ...]
+    """By tensor: the tensor for which its storage was made; itself where it has none."""
+    made_by: tuple[int, ...]
+    read_by: tuple[tuple[int, ...], ...]
+    """By tensor: the operator that makes it, or -1; those that read it."""
 
 
 def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
@@ -90,27 +91,42 @@ def surroundings(graph: Graph, model: MemoryModel) -> Surroundings:
     if model.concat_is_view or model.accumulates:
         raise UnsupportedError(f"strips are not priced in the memory model {model.name!r}, where joins cost no bytes")
     storage_map, count = map_storages(graph, model), len(graph.ops)
-    changes, until = [0] * (count + 1), []
+    changes = [0] * (count + 1)
     for nbytes, producers, consumers, kept in zip(
         storage_map.nbytes, storage_map.producers, storage_map.consumers, storage_map.kept, strict=True
     ):
         last = count if kept else max((*consumers, *producers), default=-1)
-        until.append(last)
         if last >= 0 or kept:
             changes[producers[0] + 1 if producers else 0] += nbytes
             if last < count:
                 changes[last + 1] -= nbytes
-    needed = tuple(max((until[storage] for storage in storages), default=-1) for storages in storage_map.storages_of)
+    made_by, read_by = graph.producers(), graph.consumers()
+    to_the_end = {*graph.outputs, *(graph.inputs if model.inputs == "to the end" else ())}
+    needed = tuple(
+        count if tensor in to_the_end else max((*readers, made_by[tensor])) for tensor, readers in enumerate(read_by)
+    )
     problem = order_problem(graph, model)
     transient = profile(problem, range(count))
     apart = profile(replace(problem, in_place=(), in_place_bytes=()), range(count))
     storages_of = tuple(storage_map.storages_of)
-    tensors = Counter(storages_of)
-    alone = tuple(tensors[storages] == 1 for storages in storages_of)
-    readers = tuple(
-        frozenset().union(*(storage_map.consumers[storage] for storage in storages)) for storages in storages_of
+    members: dict[tuple[int, ...], list[int]] = {}
+    for tensor, storages in enumerate(storages_of):
+        members.setdefault(storages, []).append(tensor)
+    tuples = {storages: tuple(tensors) for storages, tensors in members.items()}
+    return Surroundings(
+        tuple(accumulate(changes)),
+        tuple(transient),
+        tuple(apart),
+        needed,
+        storages_of,
+        tuple(tuples[storages] if storages else (tensor,) for tensor, storages in enumerate(storages_of)),
+        tuple(
+            storage_map.spanning(storages[0]) if len(storages) == 1 else tensor
+            for tensor, storages in enumerate(storages_of)
+        ),
+        tuple(made_by),
+        tuple(read_by),
     )
-    return Surroundings(tuple(accumulate(changes)), tuple(transient), tuple(apart), needed, storages_of, alone, readers)
 
 
 class _Whole(NamedTuple):
@@ -192,11 +208,10 @@ class Pricing:
             self._native,
             segment.first,
             segment.stop,
-            inputs=segment.inputs,
-            input_bytes=nbytes,
-            inputs_kept=[self.stays(tensor, segment) for tensor in segment.inputs],
-            inputs_apart=[self.never_overwritten(tensor, segment) for tensor in segment.inputs],
-            inputs_alone=[self.around.alone[tensor] for tensor in segment.inputs],
+            inputs=[
+                [tensor, size, *self._shared(segment, position), self.stays(tensor, segment), self.alone(tensor)]
+                for position, (tensor, size) in enumerate(zip(segment.inputs, nbytes, strict=True))
+            ],
             results=segment.results,
             results_counted=[self.counts(tensor) for tensor in segment.results],
             live_beside=beside,
@@ -205,31 +220,65 @@ class Pricing:
     def inputs(self, segment: Segment) -> tuple[list[int], int]:
         """(bytes of each input of the segment, other bytes that are live before it runs). Inputs that share bytes count
         once."""
-        nbytes: list[int] = []
-        seen: set[tuple[int, ...]] = set()
-        for tensor in segment.inputs:
-            storages = self.around.held_by[tensor]
-            nbytes.append(
-                0 if storages in seen or not storages else self.piece_bytes(tensor, (0, self.form.rows[tensor]))
-            )
-            seen.add(storages)
+        nbytes = [
+            self.piece_bytes(tensor, (0, self.form.rows[tensor]))
+            if self.around.held_by[tensor] and self._root(segment, tensor) == tensor
+            else 0
+            for tensor in segment.inputs
+        ]
         return nbytes, self.around.live[segment.first] - sum(nbytes)
+
+    def _root(self, segment: Segment, tensor: int) -> int:
+        """The input of a segment for which these bytes were taken, or the first one that shares them."""
+        around = self.around
+        shared = [one for one in around.together[tensor] if one in segment.inputs]
+        return around.spanning[tensor] if around.spanning[tensor] in shared else shared[0]
+
+    def _shared(self, segment: Segment, position: int) -> tuple[int, int, bool, int, bool]:
+        """The position of the input whose bytes an input shares, how often operators outside read it, whether
+        these bytes were taken for it, else how often operators read the tensor for which they were taken, and whether
+        it is an input of the graph."""
+        tensor = segment.inputs[position]
+        spanning = self.around.spanning[tensor]
+        return (
+            segment.inputs.index(self._root(segment, tensor)),
+            self._reads(tensor, segment.operators),
+            spanning == tensor,
+            self._reads(spanning, range(0)),
+            tensor in self._inputs,
+        )
+
+    def _reads(self, tensor: int, inside: range) -> int:
+        readers = (index for index in self.around.read_by[tensor] if index not in inside)
+        return sum(self.graph.ops[index].inputs.count(tensor) for index in readers)
+
+    def alone(self, tensor: int) -> bool:
+        """Whether no other tensor lies in the bytes of this one."""
+        return len(self.around.together[tensor]) == 1
 
     def counts(self, tensor: int) -> bool:
         """Whether the model counts a tensor that an operator makes."""
         return self.model.outputs_counted or tensor not in self._outputs
 
     def stays(self, tensor: int, segment: Segment) -> bool:
-        """Whether the bytes of an input are needed after the segment."""
-        return self.around.needed_until[tensor] >= segment.stop
+        """Whether the bytes of an input are needed after the segment: it is, or another view of these bytes is. Views
+        that are made through the segment are made of what the strips make, which lies elsewhere."""
+        return any(
+            self.around.needed_until[one] >= segment.stop and not self._passes(one, segment)
+            for one in self.around.together[tensor]
+        )
 
-    def never_overwritten(self, tensor: int, segment: Segment) -> bool:
-        """Whether no result may take the place of an input: the caller's inputs, and under some models what operators
-        outside the segment read too, even where they have run."""
-        if tensor in self._inputs:
-            return True
-        readers = self.around.readers[tensor]
-        return self.model.in_place_only_reader and not all(reader in segment.operators for reader in readers)
+    def _passes(self, tensor: int, segment: Segment) -> bool:
+        """Whether a tensor, or one that it is a view of, is made in the segment."""
+        around = self.around
+        while (maker := around.made_by[tensor]) >= segment.first:
+            if maker < segment.stop:
+                return True
+            source = next(iter(self.graph.ops[maker].inputs), ABSENT)
+            if source == ABSENT or around.held_by[source] != around.held_by[tensor]:
+                return False
+            tensor = source
+        return False
 
     def piece_bytes(self, tensor: int, rows: Interval) -> int:
         """Aligned bytes of these rows of a tensor."""

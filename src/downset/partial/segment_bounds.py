@@ -37,6 +37,7 @@ from typing import Literal, NamedTuple
 from downset.graph.core import ABSENT
 from downset.graph.row_form import AxisMap, Interval, RowForm
 from downset.memory.overlaps import geometry
+from downset.memory.storages import is_view_kind
 from downset.partial.memory_form import row_bits, takes_over
 from downset.partial.price import Pricing
 from downset.partial.row_cuts import Demand, Reading, bytes_of, clipped, inner, inner_rows, next_demand
@@ -92,6 +93,9 @@ class SegmentBounds:
         self._first_cuts: dict[tuple[int, int, _Base], list[tuple[_Wanted, int, float]]] = {}
         self._reads: dict[tuple[int, int, _Wanted], float] = {}
         self._over: dict[int, bool] = {}
+        graph, model = pricing.graph, pricing.model
+        views = [op for op in graph.ops if is_view_kind(op, model)]
+        self._views = frozenset(tensor for op in views for tensor in (op.inputs[0], *op.outputs))
 
     def whole_bytes(self, tensor: int) -> int:
         """Bytes of a whole tensor that an operator makes."""
@@ -292,7 +296,7 @@ class SegmentBounds:
         """Bytes of a row; 0 where other tensors may lie in the same bytes, or the model counts none."""
         pricing, around = self._pricing, self._pricing.around
         counts = pricing.counts(tensor) if tensor in self._links else bool(around.held_by[tensor])
-        if not counts or not around.alone[tensor]:
+        if not counts or not pricing.alone(tensor) or tensor in self._views:
             return 0.0
         return row_bits(pricing.graph, tensor, self._form.rows[tensor]) / 8
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from downset.arenas.gaps import Gap
 from downset.memory.records import Record, align_up
 
 __all__ = ["lowest_gap", "place_in_order"]
@@ -29,14 +31,15 @@ def _occupied(pieces: Sequence[Interval], placed: Iterable[Placed]) -> list[Inte
     )
 
 
-def _smallest(record: Record, occupied: Iterable[Interval]) -> int:
-    """The offset in the smallest gap that takes the record, first among equals; above everything if none does."""
+def _smallest(record: Record, occupied: Iterable[Interval], *, unrounded: bool = False) -> int:
+    """The offset in the smallest gap that takes the record, first among equals; above everything if none does. The best
+    gap is `unrounded`: it counts from its first byte, the others from an aligned offset on."""
     best, best_room, cursor = -1, -1, 0
     for offset, end in occupied:
         candidate = align_up(cursor, record.alignment)
         room = offset - candidate
         if room >= record.nbytes and (best < 0 or room < best_room):
-            best, best_room = candidate, room
+            best, best_room = candidate, offset - cursor if unrounded else room
         cursor = max(cursor, end)
     return best if best >= 0 else align_up(cursor, record.alignment)
 
@@ -57,9 +60,9 @@ def lowest_gap(record: Record, placed: Iterable[tuple[Record, int]]) -> int:
     return _lowest(record, _occupied(record.active(), taken))
 
 
-def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, lowest: bool = False) -> tuple[int, ...]:
+def place_in_order(records: Sequence[Record], sequence: Sequence[int], *, gap: Gap = "smallest") -> tuple[int, ...]:
     """Pinned records first, then the others in `sequence`, each in its smallest (or lowest) gap. O(n²)."""
-    choose = _lowest if lowest else _smallest
+    choose = {"smallest": _smallest, "lowest": _lowest, "unrounded": partial(_smallest, unrounded=True)}[gap]
     offsets = [-1] * len(records)
     placed: list[Placed] = []
     for index, record in enumerate(records):
