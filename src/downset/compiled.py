@@ -102,6 +102,8 @@ class RecomputeReport:
     tried: int
     seconds: float
     """The seconds that the search took. Its effort is limited in sets, so the choice does not depend on them."""
+    chunks: int = 1
+    """In how many chunks of rows the widest layer and the loss behind it run, one after another."""
 
     __repr__ = abridged
 
@@ -110,7 +112,9 @@ class RecomputeReport:
         again = f"{counted(len(self.operators), 'operator')} run{'s' if len(self.operators) == 1 else ''} again"
         line = (
             f"recomputation: peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B, estimated "
-            f"before kernels are fused, {within} {format_bytes(self.limit_bytes)} B; {again}, about {self.cost_s:.2g} s"
+            f"before kernels are fused, {within} {format_bytes(self.limit_bytes)} B; {again}, "
+            + (f"the widest layer and its loss run in {self.chunks} chunks, " if self.chunks > 1 else "")
+            + f"about {self.cost_s:.2g} s"
         )
         if self.pytorch is not None:
             line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"

@@ -203,13 +203,15 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
 
 
 def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
-    """Operators and copies, each copy just before the first operator that reads it: the order that is tried first."""
+    """Operators and copies, each copy just before the first operator that reads it, or that writes over what it reads:
+    the order that is tried first."""
     order = [v for v in range(len(graph.reads)) if v not in graph.late]
     placed: set[int] = set()
     for v in sorted(graph.late):
         ahead, copied = [v], set[int]()
         while ahead:
-            sources = {of for of in graph.reads[ahead.pop()] if of in copy_of} - placed - copied
+            reader = ahead.pop()
+            sources = {of for of in (*graph.reads[reader], *graph.waits[reader]) if of in copy_of} - placed - copied
             copied |= sources
             ahead += sources
         order += [*(copy_of[operator] for operator in sorted(copied)), v]
