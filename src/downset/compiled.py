@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from downset.results.inspections import StepNeed
-from downset.results.plans import Order
+from downset.results.plans import Evidence, Order
 from downset.text import abridged, counted, format_bytes
 
-__all__ = ["LiveBuffer", "OrderReport", "RecomputeReport", "RepeatedOperator"]
+__all__ = ["LiveBuffer", "OperatorPlan", "OrderReport", "RecomputeReport", "RepeatedOperator", "StepPlan"]
+
+Action = Literal["keep", "recompute", "chunk", "offload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +122,37 @@ class RecomputeReport:
         if self.pytorch is not None:
             line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"
         return line
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """What becomes of the result of one operator (`name`: its fx node) until the backward pass reads it: it is kept,
+    computed again, computed in chunks of rows, or moved to the host and back. `nbytes`: of its result."""
+
+    name: str
+    action: Action
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A plan of one training step's memory, as `plan_step` returns it."""
+
+    operators: tuple[OperatorPlan, ...]
+    """Every operator of the forward pass that makes a result, and of the regions in chunks, in the graph's order."""
+    chunks: int
+    """In how many chunks of rows the regions run; 1 where none does."""
+    peak_bytes: int
+    """The peak under the best order of what is planned."""
+    none_bytes: int
+    """The peak where everything is kept."""
+    within: bool
+    """Whether the peak is at most the limit; otherwise it is the least that was found."""
+    least_bytes: int
+    """A lower bound on the peak of every plan of this kind."""
+    evidence: Evidence
+    """The seconds that the plan adds by an analytic estimate; proven only where it adds none."""
+    front: tuple[tuple[float, int], ...]
+    """(seconds, peak in bytes) of the plans that no other beats in both, the cheapest first."""
+
+    __repr__ = abridged

@@ -20,7 +20,7 @@ from downset.integrations.training_graph import TrainingGraph
 from downset.integrations.update_sinks import without_update
 from downset.rewrites.recompute_search import needed
 
-__all__ = ["Traced", "sets_of", "traced"]
+__all__ = ["Traced", "behind_forward", "sets_of", "traced"]
 
 _RATES = {"cpu": (5e10, 1e10), "cuda": (1e14, 2e12)}
 """Operations and bytes in a second of a device. Only their ratio decides which operators are expensive to run again."""
@@ -293,6 +293,27 @@ class _NodeReader:
         except (TypeError, AssertionError, ValueError):  # the operator's counting function takes other arguments
             operations = written_bytes
         return max(operations / operations_s, (written_bytes + read) / bytes_s)
+
+
+def behind_forward(graph: Any) -> dict[Any, None]:
+    """The nodes of the backward pass, and those that it does not read, such as the update and its preparation."""
+    forward: set[Any] = set()
+    backward: set[Any] = set()
+    for node in graph.nodes:
+        if _is_backward(node) or any(of in backward for of in node.all_input_nodes):
+            backward.add(node)
+    for node in reversed(graph.nodes):
+        if node not in backward and any(of in forward or _is_backward(of) for of in node.users):
+            forward.add(node)
+    calls = (node for node in graph.nodes if node.op == "call_function" and forward)
+    return {node: None for node in calls if node not in forward}
+
+
+def _is_backward(node: Any) -> bool:
+    """Whether a node is marked as one of the backward pass, or is a gradient that it begins with."""
+    if node.op == "placeholder":
+        return str(node.name).startswith("tangents")
+    return bool(node.meta.get("autograd_backward")) or node.meta.get("partitioner_tag") == "is_backward"
 
 
 def sets_of(trace: Traced, saved: Iterable[Any]) -> set[int]:

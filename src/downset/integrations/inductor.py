@@ -10,21 +10,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.compiled import LiveBuffer, OrderReport, RecomputeReport, RepeatedOperator
+from downset.compiled import LiveBuffer, OperatorPlan, OrderReport, RecomputeReport, RepeatedOperator, StepPlan
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
+from downset.integrations.step_plan import tag_step
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
 
 __all__ = [
     "LiveBuffer",
+    "OperatorPlan",
     "OrderReport",
     "RecomputeReport",
     "RepeatedOperator",
+    "StepPlan",
     "TrainingStep",
     "compile_step",
     "options",
+    "tag_step",
 ]
 
 

@@ -20,9 +20,10 @@ from downset.compiled import RecomputeReport, RepeatedOperator
 from downset.errors import UsageError
 from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
-from downset.integrations.fx_training import Traced, sets_of, traced
+from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.model_source import module_of, source_line
-from downset.integrations.training_graph import priced
+from downset.integrations.planned_order import PLANNED
+from downset.integrations.training_graph import planned_steps, priced
 from downset.integrations.variants import StepVariant, plan_variants
 from downset.integrations.user_warning import warn_user
 from downset.methods import check_choices
@@ -284,14 +285,14 @@ def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
 def _copy(graph: Any, settings: _RecomputeSettings) -> None:
     """Let the loss run in chunks of rows, as chosen, and add copies of what runs again to the graph, each before the
     first of its late readers."""
-    if not _behind_forward(graph):
+    if not behind_forward(graph):
         return
     variants = {1: graph, **chunked_graphs(graph)}
-    traces = {count: traced(of, _behind_forward(of).keys(), apart=False) for count, of in variants.items()}
+    traces = {count: traced(of, behind_forward(of).keys(), apart=False) for count, of in variants.items()}
     chosen = _chosen(traces, settings, ())
     if chosen.chunks > 1:
         chunk_graph(graph, chosen.chunks)
-    late = _behind_forward(graph)
+    late = behind_forward(graph)
     trace = traced(graph, late.keys(), apart=False)
     again = {trace.nodes[operator] for operator in chosen.again}
     operators = set(trace.nodes)
@@ -316,21 +317,10 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
             late_one(of, node)
         node.args = _mapped(node.args, copies)
         node.kwargs = _mapped(node.kwargs, copies)
+    for position, (operator, repeated) in enumerate(planned_steps(trace.graph, chosen.again)):
+        node = trace.nodes[operator]
+        (copies[node] if repeated else node).meta[PLANNED] = position
     graph.lint()
-
-
-def _behind_forward(graph: Any) -> dict[Any, None]:
-    """The nodes of the backward pass, and those that it does not read, such as the update and its preparation."""
-    forward: set[Any] = set()
-    backward: set[Any] = set()
-    for node in graph.nodes:
-        if node.meta.get("autograd_backward") or any(of in backward for of in node.all_input_nodes):
-            backward.add(node)
-    for node in reversed(graph.nodes):
-        if node not in backward and any(of in forward or of.meta.get("autograd_backward") for of in node.users):
-            forward.add(node)
-    calls = (node for node in graph.nodes if node.op == "call_function" and forward)
-    return {node: None for node in calls if node not in forward}
 
 
 def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:

@@ -196,7 +196,11 @@ def _rows_of_result(node: Any, rows_of: Mapping[Any, Rows]) -> Rows | None:
         left, right = node.args[-2:]
         if left in rows_of and right not in rows_of and rows_of[left] == Rows(0, 1):
             return Rows(0, 1)
-        if name == "mm" and rows_of.get(left, Rows(1, 1)) == Rows(1, 1) and rows_of.get(right, Rows(0, 1)) == Rows(0, 1):
+        if (
+            name == "mm"
+            and rows_of.get(left, Rows(1, 1)) == Rows(1, 1)
+            and rows_of.get(right, Rows(0, 1)) == Rows(0, 1)
+        ):
             return None
         raise _NotByRows
     of = next(of for of in node.all_input_nodes if of in rows_of)
