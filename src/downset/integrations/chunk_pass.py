@@ -19,8 +19,9 @@ __all__ = ["CHUNK", "chunk_graph", "chunk_rows", "chunked_graphs", "operators", 
 
 CHUNK = "downset_chunk"
 """The key of a node's meta that holds the number of its chunk."""
-_COUNTS = (8,)
-"""The numbers of chunks that are tried."""
+_OF_GRADIENT = 8
+"""A chunk has so many rows that a wide result in it has this share of the bytes of the weights' gradient, which is alive
+with it."""
 _FEWEST_ROWS = 16
 """The fewest rows of a chunk: with fewer, weights are read more often than they are used."""
 _PARTS = 8
@@ -57,7 +58,7 @@ def operators() -> Any:
         ("add_product_", product_into),
     ):
         library.impl(name, function, "CompositeExplicitAutograd")
-    torch.library.register_fake("downset::add_product_", lambda total, left, right: None, lib=library)
+    torch.library.register_fake("downset::add_product_", lambda *_: None, lib=library)
     own = torch.ops.downset
     own._library = library  # it would be taken back with its last reference
 
@@ -183,7 +184,7 @@ class _Chunk:
         return _call(self.graph, target, arguments, like, options, {CHUNK: self.number})
 
 
-def _call(graph: Any, target: Any, arguments: Any, like: Any, options: Any = None, meta: Any = None) -> Any:  # noqa: PLR0913
+def _call(graph: Any, target: Any, arguments: Any, like: Any, options: Any = None, meta: Any = None) -> Any:
     """A node of the backward pass, with the value that the compiler expects of it."""
     import torch
 
@@ -256,21 +257,23 @@ def _chunks(node: Any) -> Iterator[int]:
 
 
 def chunked_graphs(graph: Any) -> dict[int, Any]:
-    """By number of chunks, a copy of the graph in which the regions of wide rows run so; none where there are none."""
+    """By number of chunks, a copy of the graph in which the regions of wide rows run in chunks; none where there are no
+    regions. The number is that of the widest region."""
     import torch
 
-    widest = max((region.rows for region in row_regions(graph)), default=0)
-    graphs = {}
-    for count in _COUNTS:
-        if widest >= count * _FEWEST_ROWS:
-            graphs[count] = torch.fx.Graph()
-            graphs[count].output(graphs[count].graph_copy(graph, {}))
-            _output(graphs[count]).meta = dict(_output(graph).meta)
-            chunk_graph(graphs[count], count)
-    return graphs
+    chunked = torch.fx.Graph()
+    chunked.output(chunked.graph_copy(graph, {}))
+    _output(chunked).meta = dict(_output(graph).meta)
+    count = chunk_graph(chunked)
+    return {count: chunked} if count > 1 else {}
 
 
-def chunk_graph(graph: Any, count: int) -> None:
-    """Let every region of wide rows run in so many chunks, or in as many as its rows are enough for."""
+def chunk_graph(graph: Any) -> int:
+    """Let every region of wide rows run in chunks; returns the number of chunks of the widest, 1 if none does."""
+    counts = [1]
     for region in list(row_regions(graph)):
-        chunk_rows(graph, region, max(1, min(count, region.rows // _FEWEST_ROWS)))
+        count = -(-region.rows // max(_FEWEST_ROWS, region.width // _OF_GRADIENT))
+        if count > 1:
+            chunk_rows(graph, region, count)
+            counts.append(count)
+    return counts[1] if len(counts) > 1 else 1

@@ -24,8 +24,8 @@ from downset.integrations.fx_training import Traced, behind_forward, sets_of, tr
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.planned_order import PLANNED
 from downset.integrations.training_graph import planned_steps, priced
-from downset.integrations.variants import StepVariant, plan_variants
 from downset.integrations.user_warning import warn_user
+from downset.integrations.variants import StepVariant, plan_variants
 from downset.methods import check_choices
 from downset.text import format_bytes
 
@@ -291,7 +291,7 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
     traces = {count: traced(of, behind_forward(of).keys(), apart=False) for count, of in variants.items()}
     chosen = _chosen(traces, settings, ())
     if chosen.chunks > 1:
-        chunk_graph(graph, chosen.chunks)
+        chunk_graph(graph)
     late = behind_forward(graph)
     trace = traced(graph, late.keys(), apart=False)
     again = {trace.nodes[operator] for operator in chosen.again}
@@ -317,8 +317,8 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
             late_one(of, node)
         node.args = _mapped(node.args, copies)
         node.kwargs = _mapped(node.kwargs, copies)
-    for position, (operator, repeated) in enumerate(planned_steps(trace.graph, chosen.again)):
-        node = trace.nodes[operator]
+    for position, (number, repeated) in enumerate(planned_steps(trace.graph, chosen.again)):
+        node = trace.nodes[number]
         (copies[node] if repeated else node).meta[PLANNED] = position
     graph.lint()
 

@@ -1,4 +1,4 @@
-"""Finds the part of a training step that may run on some rows of a batch after others: a wide product and what reads it.
+"""Finds the part of a training step that may run on some rows after others: a wide product and what reads it.
 
 A language model's last layer makes a row of logits for every token, as wide as its vocabulary; the loss and its
 gradient read them row by row. Run in chunks of rows, forward and backward together, only one chunk of them is alive.
@@ -41,6 +41,8 @@ class RowRegion:
     """Operators that run on some rows after others. All nodes are fx nodes, in the order of their graph."""
 
     rows: int
+    width: int
+    """The elements of a row of the first product's operand."""
     nodes: tuple[Any, ...]
     rows_of: Mapping[Any, Rows]
     """The rows of each node but the sums."""
@@ -126,6 +128,7 @@ def _region(graph: Any, product: Any) -> RowRegion | None:
     order = {node: position for position, node in enumerate(graph.nodes)}
     return RowRegion(
         total,
+        _shape(product.args[-2])[1],
         tuple(sorted(operands, key=order.__getitem__)),
         read,
         operands,
@@ -245,7 +248,7 @@ def _needs(node: Any, rows: Rows | None, rows_of: Mapping[Any, Rows]) -> dict[An
         dim = node.args[1] % len(_shape(node))
         if rows.first <= dim < rows.first + rows.count:
             raise _NotByRows
-        return {of: rows for of in node.all_input_nodes}
+        return dict.fromkeys(node.all_input_nodes, rows)
     if name in _FILLED:
         return {}
     if _is_elementwise(node):

@@ -108,8 +108,8 @@ class _Copied:
 
 
 def with_host(graph: TrainingGraph, link_bytes_s: float) -> TrainingGraph:
-    """The graph in which the result of an operator of the forward pass moves to the host and back over a link of so many
-    bytes a second, where that takes less time than a second run, or where it may not run twice."""
+    """The graph in which results of the forward pass move to the host and back over a link of so many bytes a second,
+    where that takes less time than a second run, or where it may not run twice."""
     seconds = [2 * nbytes / link_bytes_s for nbytes in graph.nbytes]
     moved = frozenset(
         v
@@ -309,7 +309,7 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
         tuple(copied.origin[v] for v in stays),
         tuple(copied.loops[v] for v in stays),
         tuple(frozenset(number[source] for source in reads_of[v]) for v in stays),
-        tuple(frozenset(number[earlier] for earlier in waits_of[v]) for v in stays),
+        tuple(frozenset(number[earlier] for earlier in waits_of[v] if earlier in number) for v in stays),
         tuple(copied.late[v] for v in stays),
     )
 
