@@ -20,8 +20,7 @@ __all__ = ["CHUNK", "chunk_graph", "chunk_rows", "chunked_graphs", "operators", 
 CHUNK = "downset_chunk"
 """The key of a node's meta that holds the number of its chunk."""
 _OF_GRADIENT = 8
-"""A chunk has so many rows that a wide result in it has this share of the bytes of the weights' gradient, which is alive
-with it."""
+"""A wide result of a chunk has at most this share of the bytes of the weights' gradient, which is alive with it."""
 _FEWEST_ROWS = 16
 """The fewest rows of a chunk: with fewer, weights are read more often than they are used."""
 _PARTS = 8
@@ -62,17 +61,17 @@ def operators() -> Any:
     own = torch.ops.downset
     own._library = library  # it would be taken back with its last reference
 
-    @register_lowering(own.stored.default, type_promotion_kind=None)
     def stored(x: Any) -> Any:
         x.realize()
         return x
 
-    @register_lowering(own.add_product.default, type_promotion_kind=None)
     def add_product(total: Any, left: Any, right: Any) -> Any:
         total.realize()
         ir.FallbackKernel.create(own.add_product_.default, total, left, right)
         return total
 
+    register_lowering(own.stored.default, type_promotion_kind=None)(stored)
+    register_lowering(own.add_product.default, type_promotion_kind=None)(add_product)
     return own
 
 

@@ -32,10 +32,10 @@ def plan_step(
     """The plan that adds the least time with a peak of at most `limit_bytes`, or that of the least peak found.
 
     `graph`: a `torch.fx.Graph` or `GraphModule` whose nodes have their values (`meta["val"]`) and whose backward pass
-    is marked: by `meta["autograd_backward"]`, by `meta["partitioner_tag"]`, or by inputs `tangents_…`. `link_bytes_s`:
-    bytes a second between the device and its host; without it nothing moves there. `choices`: how many sets of each
-    form are tried. A larger limit never gives a slower plan, a smaller one never a higher peak. Raises UsageError for graphs
-    without a backward pass, and for numbers that are not above 0.
+    is marked: by `meta["autograd_backward"]`, by `meta["partitioner_tag"]`, or by inputs `tangents_…`.
+    `link_bytes_s`: bytes a second between the device and its host; without it nothing moves there. `choices`: how many
+    sets of each form are tried. A larger limit never gives a slower plan, a smaller one never a higher peak. Raises
+    UsageError for graphs without a backward pass, and for numbers that are not above 0.
     """
     torch_library("planning a training step")
     if not isinstance(limit_bytes, Integral) or isinstance(limit_bytes, bool) or limit_bytes < 1:
