@@ -106,7 +106,7 @@ class RecomputeReport:
     seconds: float
     """The seconds that the search took. Its effort is limited in sets, so the choice does not depend on them."""
     chunks: int = 1
-    """In how many chunks of rows the widest layer and the loss behind it run, one after another."""
+    """The number of chunks of rows in which the widest layer and the loss behind it run, one after another."""
 
     __repr__ = abridged
 
@@ -126,7 +126,7 @@ class RecomputeReport:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """What becomes of the result of one operator (`name`: its fx node) until the backward pass reads it: it is kept,
+    """The plan of one operator's result (`name`: its fx node) until the backward pass reads it: it is kept,
     computed again, computed in chunks of rows, or moved to the host and back. `nbytes`: of its result."""
 
     name: str
@@ -141,7 +141,7 @@ class StepPlan:
     operators: tuple[OperatorPlan, ...]
     """Every operator of the forward pass that makes a result, and of the regions in chunks, in the graph's order."""
     chunks: int
-    """In how many chunks of rows the regions run; 1 where none does."""
+    """The number of chunks of rows in which the regions run; 1 where none does."""
     peak_bytes: int
     """The peak under the best order of what is planned."""
     none_bytes: int

@@ -77,6 +77,9 @@ def test_chunks_give_the_loss_and_gradients_of_eager(seed):
     assert {node.meta[CHUNK] for node in graph.graph.nodes if CHUNK in node.meta} == {*range(count)}
     largest = max(node.meta["val"].numel() for node in graph.graph.nodes if CHUNK in node.meta)
     assert largest <= max(-(-region.rows // count) * WORDS, WORDS * WIDTH)
+    sums = [node for node in graph.graph.nodes if node.target is operators().add_product.default]
+    assert all(node.args[0].meta["val"].dtype == torch.float32 for node in sums)
+    assert dtype is torch.float32 or len(sums) == count
     near = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
     for ours, theirs in zip(graph(*arguments), step(*arguments), strict=True):
         torch.testing.assert_close(ours, theirs, **near)

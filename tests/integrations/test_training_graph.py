@@ -182,6 +182,8 @@ def test_more_memory_is_never_slower_and_less_never_peaks_higher():
         assert [of.peak_bytes for of in chosen] == sorted(of.peak_bytes for of in chosen)
         for plan, limit in zip(plans, limits, strict=True):
             assert plan.within == (plan.chosen.peak_bytes <= limit)
+            within = [of.cost for of in front if of.peak_bytes <= limit]
+            assert plan.chosen.cost == (min(within) if within else front[-1].cost)
             assert plan.least_bytes <= plan.chosen.peak_bytes
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from downset.integrations.row_region import VIEWS, RowRegion, Rows, row_regions
+from downset.integrations.row_region import VIEWS, RowDims, RowRegion, row_regions
 
 __all__ = ["CHUNK", "chunk_graph", "chunk_rows", "chunked_graphs", "operators", "wait_for_chunks"]
 
@@ -102,7 +102,7 @@ class _Chunk:
     def __init__(self, graph: Any, region: RowRegion, number: int, rows: range) -> None:
         self.graph, self.region, self.number, self.rows = graph, region, number, rows
         self.own: dict[Any, Any] = {}
-        self.slices: dict[tuple[Any, Rows], Any] = {}
+        self.slices: dict[tuple[Any, RowDims], Any] = {}
 
     def compute(self, node: Any, parts: dict[Any, list[Any]]) -> None:
         """`parts`: by result, what earlier chunks made, to which this one adds: rows, or one sum so far."""

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VIEWS", "RowRegion", "Rows", "row_regions"]
+__all__ = ["VIEWS", "RowDims", "RowRegion", "row_regions"]
 
 _WIDER = 4
 """A product is wide where a row of it has more than so many times the bytes of a row of its operand."""
@@ -29,7 +29,7 @@ _ELEMENTS = frozenset(["clone", "convert_element_type", "fma", "where"])
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowDims:
     """The dimensions of a tensor that number the rows: `count` of them from `first` on."""
 
     first: int
@@ -44,9 +44,9 @@ class RowRegion:
     width: int
     """The elements of a row of the first product's operand."""
     nodes: tuple[Any, ...]
-    rows_of: Mapping[Any, Rows]
+    rows_of: Mapping[Any, RowDims]
     """The rows of each node but the sums."""
-    operands: Mapping[Any, Mapping[Any, Rows | None]]
+    operands: Mapping[Any, Mapping[Any, RowDims | None]]
     """By node: the rows of each operand that it reads by rows; None if it reads the operand whole."""
     results: tuple[Any, ...]
     """Nodes that are read outside: rows, or sums over all rows."""
@@ -62,11 +62,11 @@ class _NotByRows(Exception):
 def row_regions(graph: Any) -> Iterator[RowRegion]:
     """The regions behind the wide products of a functional graph, the widest first. O(nodes) for each product."""
     products = [node for node in graph.nodes if _name(node) in ("mm", "addmm") and node.op == "call_function"]
-    found: set[Any] = set()
+    members: set[Any] = set()
     for product in sorted(filter(_is_wide, products), key=lambda node: -_nbytes(node)):
-        region = None if product in found else _region(graph, product)
+        region = None if product in members else _region(graph, product)
         if region is not None:
-            found.update(region.nodes)
+            members.update(region.nodes)
             yield region
 
 
@@ -82,7 +82,7 @@ def _region(graph: Any, product: Any) -> RowRegion | None:
     comes back into it."""
     total = _shape(product)[0]
     wide = _WIDER // 2 * _nbytes(product.args[-2])
-    rows_of: dict[Any, Rows] = {product: Rows(0, 1)}
+    rows_of: dict[Any, RowDims] = {product: RowDims(0, 1)}
     sums: set[Any] = set()
     ahead: set[Any] = {product}  # the nodes whose readers may be part of the region
     for node in graph.nodes:
@@ -113,7 +113,7 @@ def _region(graph: Any, product: Any) -> RowRegion | None:
     if any(_nbytes(node) > wide and not nodes >= node.users.keys() for node in core):
         return None  # the whole of a wide result is read
     read = {node: rows_of[node] for node in nodes if node in rows_of}
-    operands: dict[Any, dict[Any, Rows | None]] = {}
+    operands: dict[Any, dict[Any, RowDims | None]] = {}
     try:
         for node in nodes:
             _pull(node, read, operands, rows_of, wide)
@@ -138,7 +138,7 @@ def _region(graph: Any, product: Any) -> RowRegion | None:
     )
 
 
-def _core(graph: Any, rows_of: Mapping[Any, Rows], wide: int) -> set[Any]:
+def _core(graph: Any, rows_of: Mapping[Any, RowDims], wide: int) -> set[Any]:
     """The wide nodes, and the nodes with rows before them."""
     core: set[Any] = set()
     for node in reversed(graph.nodes):
@@ -148,7 +148,7 @@ def _core(graph: Any, rows_of: Mapping[Any, Rows], wide: int) -> set[Any]:
 
 
 def _descendants(nodes: Iterable[Any], inside: Collection[Any]) -> set[Any]:
-    """What is computed from nodes outside of the region."""
+    """The nodes outside of the region that are computed from these."""
     seen: set[Any] = set()
     ahead = [user for node in nodes for user in node.users if user not in inside]
     while ahead:
@@ -161,9 +161,9 @@ def _descendants(nodes: Iterable[Any], inside: Collection[Any]) -> set[Any]:
 
 def _pull(
     node: Any,
-    read: dict[Any, Rows],
-    operands: dict[Any, dict[Any, Rows | None]],
-    rows_of: Mapping[Any, Rows],
+    read: dict[Any, RowDims],
+    operands: dict[Any, dict[Any, RowDims | None]],
+    rows_of: Mapping[Any, RowDims],
     wide: int,
 ) -> None:
     """Add a node to `operands`, and the operators that make the wide rows that it reads. Their rows go to `read`."""
@@ -181,7 +181,7 @@ def _pull(
                 ahead.append(of)
 
 
-def _made_by_rows(node: Any, rows: Rows, wide: int) -> bool:
+def _made_by_rows(node: Any, rows: RowDims, wide: int) -> bool:
     """Whether a node with these rows is made cheaply from others by rows, and a wide one is among them."""
     if node.op != "call_function" or _name(node) in ("mm", "addmm"):
         return False
@@ -192,17 +192,17 @@ def _made_by_rows(node: Any, rows: Rows, wide: int) -> bool:
     return _nbytes(node) > wide or any(needed and _made_by_rows(of, needed, wide) for of, needed in needs.items())
 
 
-def _rows_of_result(node: Any, rows_of: Mapping[Any, Rows]) -> Rows | None:
+def _rows_of_result(node: Any, rows_of: Mapping[Any, RowDims]) -> RowDims | None:
     """The rows of what a node makes of rows; None if it is a sum over all of them."""
     name = _name(node)
     if name in ("mm", "addmm"):
         left, right = node.args[-2:]
-        if left in rows_of and right not in rows_of and rows_of[left] == Rows(0, 1):
-            return Rows(0, 1)
+        if left in rows_of and right not in rows_of and rows_of[left] == RowDims(0, 1):
+            return RowDims(0, 1)
         if (
             name == "mm"
-            and rows_of.get(left, Rows(1, 1)) == Rows(1, 1)
-            and rows_of.get(right, Rows(0, 1)) == Rows(0, 1)
+            and rows_of.get(left, RowDims(1, 1)) == RowDims(1, 1)
+            and rows_of.get(right, RowDims(0, 1)) == RowDims(0, 1)
         ):
             return None
         raise _NotByRows
@@ -214,25 +214,25 @@ def _rows_of_result(node: Any, rows_of: Mapping[Any, Rows]) -> Rows | None:
         places = [node.args[1].index(rows.first + number) for number in range(rows.count)]
         if places != [*range(places[0], places[0] + rows.count)]:
             raise _NotByRows
-        return Rows(places[0], rows.count)
+        return RowDims(places[0], rows.count)
     if name in _REDUCTIONS:
         return _reduced(node, rows)
     if name in _INDEXED:
         return rows
     if _is_elementwise(node):
-        return Rows(rows.first + len(_shape(node)) - len(_shape(of)), rows.count)
+        return RowDims(rows.first + len(_shape(node)) - len(_shape(of)), rows.count)
     raise _NotByRows
 
 
-def _needs(node: Any, rows: Rows | None, rows_of: Mapping[Any, Rows]) -> dict[Any, Rows | None]:
+def _needs(node: Any, rows: RowDims | None, rows_of: Mapping[Any, RowDims]) -> dict[Any, RowDims | None]:
     """By operand: the rows that it must have for the node to have `rows`; None if it is read whole. `rows_of`: rows
     that are known, for sums."""
     name = _name(node)
     if name in ("mm", "addmm"):
         left, right = node.args[-2:]
         if rows is None:
-            return {left: Rows(1, 1), right: Rows(0, 1)}
-        return {**({node.args[0]: None} if name == "addmm" else {}), right: None, left: Rows(0, 1)}
+            return {left: RowDims(1, 1), right: RowDims(0, 1)}
+        return {**({node.args[0]: None} if name == "addmm" else {}), right: None, left: RowDims(0, 1)}
     if rows is None:
         return {node.args[0]: rows_of[node.args[0]]}
     if name in VIEWS:
@@ -241,7 +241,7 @@ def _needs(node: Any, rows: Rows | None, rows_of: Mapping[Any, Rows]) -> dict[An
         places = [node.args[1][rows.first + number] for number in range(rows.count)]
         if places != [*range(places[0], places[0] + rows.count)]:
             raise _NotByRows
-        return {node.args[0]: Rows(places[0], rows.count)}
+        return {node.args[0]: RowDims(places[0], rows.count)}
     if name in _REDUCTIONS:
         return {node.args[0]: _before_reduction(node, rows)}
     if name in _INDEXED:
@@ -256,7 +256,7 @@ def _needs(node: Any, rows: Rows | None, rows_of: Mapping[Any, Rows]) -> dict[An
     raise _NotByRows
 
 
-def _viewed(rows: Rows, before: tuple[int, ...], after: tuple[int, ...]) -> Rows:
+def _viewed(rows: RowDims, before: tuple[int, ...], after: tuple[int, ...]) -> RowDims:
     """The rows of a view: the dimensions with as many elements before them and within them."""
     ahead = math.prod(before[: rows.first])
     total = math.prod(before[rows.first : rows.first + rows.count])
@@ -264,16 +264,16 @@ def _viewed(rows: Rows, before: tuple[int, ...], after: tuple[int, ...]) -> Rows
         if math.prod(after[:first]) == ahead:
             for count in range(1, len(after) - first + 1):
                 if math.prod(after[first : first + count]) == total:
-                    return Rows(first, count)
+                    return RowDims(first, count)
     raise _NotByRows
 
 
-def _broadcast(rows: Rows, shape: tuple[int, ...], of: tuple[int, ...]) -> Rows | None:
+def _broadcast(rows: RowDims, shape: tuple[int, ...], of: tuple[int, ...]) -> RowDims | None:
     """The rows of an operand that is broadcast to `shape`; None if it has none."""
     first = rows.first + len(of) - len(shape)
     own = of[max(first, 0) : max(first + rows.count, 0)]
     if first >= 0 and own == shape[rows.first : rows.first + rows.count]:
-        return Rows(first, rows.count)
+        return RowDims(first, rows.count)
     if all(size == 1 for size in own):
         return None
     raise _NotByRows
@@ -289,7 +289,7 @@ def _reduction(node: Any) -> tuple[set[int] | None, bool]:
     return {dim % rank for dim in (dims if isinstance(dims, (list, tuple)) else [dims])}, bool(keep)
 
 
-def _reduced(node: Any, rows: Rows) -> Rows | None:
+def _reduced(node: Any, rows: Rows) -> RowDims | None:
     dims, keep = _reduction(node)
     own = {*range(rows.first, rows.first + rows.count)}
     if dims is None or own <= dims:
@@ -298,10 +298,10 @@ def _reduced(node: Any, rows: Rows) -> Rows | None:
         return None
     if own & dims:
         raise _NotByRows
-    return rows if keep else Rows(rows.first - sum(dim < rows.first for dim in dims), rows.count)
+    return rows if keep else RowDims(rows.first - sum(dim < rows.first for dim in dims), rows.count)
 
 
-def _before_reduction(node: Any, rows: Rows) -> Rows:
+def _before_reduction(node: Any, rows: Rows) -> RowDims:
     dims, keep = _reduction(node)
     if dims is None:
         raise _NotByRows
@@ -313,7 +313,7 @@ def _before_reduction(node: Any, rows: Rows) -> Rows:
     places = stay[rows.first : rows.first + rows.count]
     if places != [*range(places[0], places[0] + rows.count)]:
         raise _NotByRows
-    return Rows(places[0], rows.count)
+    return RowDims(places[0], rows.count)
 
 
 def _is_elementwise(node: Any) -> bool:
