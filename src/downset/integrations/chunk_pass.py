@@ -158,7 +158,7 @@ class _Chunk:
         zeros = self._call(torch.ops.aten.full.default, ([*value.shape], 0.0), node, options)
         return self._call(operators().stored.default, (zeros,), node)
 
-    def _sliced(self, of: Any, rows: Rows) -> Any:
+    def _sliced(self, of: Any, rows: RowDims) -> Any:
         """These rows of what the region reads."""
         import torch
 
@@ -173,7 +173,7 @@ class _Chunk:
             self.slices[of, rows] = part
         return self.slices[of, rows]
 
-    def _shape(self, shape: Collection[int], rows: Rows) -> list[int]:
+    def _shape(self, shape: Collection[int], rows: RowDims) -> list[int]:
         """The shape of these rows of a tensor."""
         sizes = [*shape]
         sizes[rows.first : rows.first + rows.count] = [*[1] * (rows.count - 1), len(self.rows)]

@@ -289,7 +289,7 @@ def _reduction(node: Any) -> tuple[set[int] | None, bool]:
     return {dim % rank for dim in (dims if isinstance(dims, (list, tuple)) else [dims])}, bool(keep)
 
 
-def _reduced(node: Any, rows: Rows) -> RowDims | None:
+def _reduced(node: Any, rows: RowDims) -> RowDims | None:
     dims, keep = _reduction(node)
     own = {*range(rows.first, rows.first + rows.count)}
     if dims is None or own <= dims:
@@ -301,7 +301,7 @@ def _reduced(node: Any, rows: Rows) -> RowDims | None:
     return rows if keep else RowDims(rows.first - sum(dim < rows.first for dim in dims), rows.count)
 
 
-def _before_reduction(node: Any, rows: Rows) -> RowDims:
+def _before_reduction(node: Any, rows: RowDims) -> RowDims:
     dims, keep = _reduction(node)
     if dims is None:
         raise _NotByRows

@@ -46,10 +46,10 @@ def plan_step(
     begin = time.perf_counter()
     graph = getattr(graph, "graph", graph)
     forms = {1: graph, **chunked_graphs(graph)}
-    lates = {count: behind_forward(form) for count, form in forms.items()}
-    if not lates[1]:
+    behind = {count: behind_forward(form) for count, form in forms.items()}
+    if not behind[1]:
         raise UsageError("plan_step found no backward pass: trace loss and gradients together")
-    traces = {count: traced(form, lates[count].keys(), apart=False) for count, form in forms.items()}
+    traces = {count: traced(form, behind[count].keys(), apart=False) for count, form in forms.items()}
     graphs = {count: trace.graph for count, trace in traces.items()}
     if link_bytes_s is not None:
         graphs = {count: with_host(of, link_bytes_s) for count, of in graphs.items()}
