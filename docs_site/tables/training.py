@@ -38,15 +38,6 @@ def steps() -> list[str]:
     return lines([*head, "ms a step", "CPU s to compile"], body)
 
 
-def within_a_limit() -> list[str]:
-    columns = ("none_estimate", "limit", "estimate", "peak_bytes")
-    rows = {network: ways[WITHIN] for network, ways in by_network().items()}
-    return lines(
-        ["network", "without", "limit", "estimate", "peak"],
-        ([f"`{network}`", *(f"{row[column]:,}" for column in columns)] for network, row in rows.items()),
-    )
-
-
 def recomputation() -> list[str]:
     def order(row: Row) -> tuple[int, bool, float]:
         return networks.index(row["network"]), row["way"] == "downset", -row["setting"]
@@ -75,6 +66,5 @@ def against_hand() -> list[str]:
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "against the hand": against_hand,
     "training steps": steps,
-    "steps within a limit": within_a_limit,
     "recomputation": recomputation,
 }

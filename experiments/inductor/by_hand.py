@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

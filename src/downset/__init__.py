@@ -88,6 +88,7 @@ _HOME = {
     "plan_recompute": "rewrites.recompute",
     "plan_shared": "arenas.plan",
     "plan_stages": "stages.plan",
+    "plan_step": "integrations.step_plan",
     "plan_together": "joint.order_and_arena",
     "read_plan": "formats.plan_json",
     "read_records": "formats.records_csv",

@@ -38,6 +38,7 @@ from downset.graph.core import Tensor as Tensor
 from downset.integrations import inductor as inductor
 from downset.integrations.stage_backend import stage_backend as stage_backend
 from downset.integrations.stage_module import stage_module as stage_module
+from downset.integrations.step_plan import plan_step as plan_step
 from downset.joint.check import verify as verify
 from downset.joint.order_and_arena import plan_together as plan_together
 from downset.memories.of_graph import Prices as Prices
@@ -174,6 +175,7 @@ __all__ = [
     "plan_recompute",
     "plan_shared",
     "plan_stages",
+    "plan_step",
     "plan_together",
     "read_plan",
     "read_records",

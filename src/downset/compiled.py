@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from downset.results.inspections import StepNeed
-from downset.results.plans import Order
+from downset.results.plans import Evidence, Order
 from downset.text import abridged, counted, format_bytes
 
-__all__ = ["LiveBuffer", "ModulePeak", "OrderReport", "PeakReport", "RecomputeReport", "RepeatedOperator"]
+__all__ = [
+    "LiveBuffer",
+    "ModulePeak",
+    "OperatorPlan",
+    "OrderReport",
+    "PeakReport",
+    "RecomputeReport",
+    "RepeatedOperator",
+    "StepPlan",
+]
+
+Action = Literal["keep", "recompute", "chunk", "offload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,8 @@ class RecomputeReport:
     tried: int
     seconds: float
     """The seconds that the search took. Its effort is limited in sets, so the choice does not depend on them."""
+    chunks: int = 1
+    """The number of chunks of rows in which the widest layer and the loss behind it run, one after another."""
 
     __repr__ = abridged
 
@@ -110,7 +124,9 @@ class RecomputeReport:
         again = f"{counted(len(self.operators), 'operator')} run{'s' if len(self.operators) == 1 else ''} again"
         line = (
             f"recomputation: peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B, estimated "
-            f"before kernels are fused, {within} {format_bytes(self.limit_bytes)} B; {again}, about {self.cost_s:.2g} s"
+            f"before kernels are fused, {within} {format_bytes(self.limit_bytes)} B; {again}, "
+            + (f"the widest layer and its loss run in {self.chunks} chunks, " if self.chunks > 1 else "")
+            + f"about {self.cost_s:.2g} s"
         )
         if self.pytorch is not None:
             line += f"; PyTorch's own choice {format_bytes(self.pytorch[1])} B, {self.pytorch[0]:.2g} s"
@@ -156,3 +172,37 @@ class PeakReport:
             name = f"{of.module or 'outside of modules'} ({of.kind})" if of.kind else of.module or "outside of modules"
             lines.append(f"  {format_bytes(of.nbytes):>12} {name}, {of.part}, {counted(of.count, 'tensor')}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """The plan of one operator's result (`name`: its fx node) until the backward pass reads it: it is kept,
+    computed again, computed in chunks of rows, or moved to the host and back. `nbytes`: of its result."""
+
+    name: str
+    action: Action
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A plan of one training step's memory, as `plan_step` returns it."""
+
+    operators: tuple[OperatorPlan, ...]
+    """Every operator of the forward pass that makes a result, and of the regions in chunks, in the graph's order."""
+    chunks: int
+    """The number of chunks of rows in which the regions run; 1 where none does."""
+    peak_bytes: int
+    """The peak under the best order of what is planned."""
+    none_bytes: int
+    """The peak where everything is kept."""
+    within: bool
+    """Whether the peak is at most the limit; otherwise it is the least that was found."""
+    least_bytes: int
+    """A lower bound on the peak of every plan of this kind."""
+    evidence: Evidence
+    """The seconds that the plan adds by an analytic estimate; proven only where it adds none."""
+    front: tuple[tuple[float, int], ...]
+    """(seconds, peak in bytes) of the plans that no other beats in both, the cheapest first."""
+
+    __repr__ = abridged

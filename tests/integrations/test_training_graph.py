@@ -13,7 +13,9 @@ from downset.integrations.training_graph import (
     plan_again,
     priced,
     problems,
+    with_host,
 )
+from downset.integrations.variants import plan_variants
 from tests.command import said_by_every_process
 
 pytestmark = pytest.mark.native
@@ -52,6 +54,8 @@ def every_choice(graph):
 
             def read(op, again=again):
                 kind, v = op
+                if kind == "copy" and v in graph.moved:
+                    return set()  # it comes back from the host
                 late = kind == "copy" or v in graph.late
                 return {("copy" if late and s in again else "own", s) for s in graph.reads[v]}
 
@@ -117,8 +121,13 @@ def peak_of(graph, order, read):
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_small_steps_are_planned_as_well_as_any(seed, apart):
+@pytest.mark.parametrize("link", [None, 5.0])
+def test_small_steps_are_planned_as_well_as_any(seed, apart, link):
+    """`link`: bytes a second to the host; some results then cost less to move there and back than to compute again."""
     graph = random_step(seed, 3, 2 + seed % 2, apart=apart)
+    if link is not None:
+        graph = with_host(graph, link)
+        assert graph.moved or seed != 1
     plans = every_choice(graph)
     peaks = sorted({peak for _, peak in plans})
     for limit in [peaks[0] - 1, *peaks, peaks[-1] + 1]:
@@ -158,6 +167,24 @@ def test_a_larger_limit_never_costs_more_and_more_choices_are_never_worse(apart)
             assert max(order.peak_bytes for order in planned) == many.chosen.judged.peak_bytes
         assert before == 0
     assert gained
+
+
+def test_more_memory_is_never_slower_and_less_never_peaks_higher():
+    """Over all forms of a step together, at and between all peaks of their front."""
+    for seed in range(2):
+        forms = {1: random_step(seed, 8, 7, apart=False), 8: random_step(seed + 9, 9, 7, apart=False)}
+        front = plan_variants(forms, 1, 10).front
+        limits = sorted({of.peak_bytes + more for of in front for more in (-1, 0, 1)})
+        plans = [plan_variants(forms, limit, 10) for limit in limits]
+        assert all(plan.front == front for plan in plans)
+        chosen = [plan.chosen for plan in plans]
+        assert [of.cost for of in chosen] == sorted((of.cost for of in chosen), reverse=True)
+        assert [of.peak_bytes for of in chosen] == sorted(of.peak_bytes for of in chosen)
+        for plan, limit in zip(plans, limits, strict=True):
+            assert plan.within == (plan.chosen.peak_bytes <= limit)
+            within = [of.cost for of in front if of.peak_bytes <= limit]
+            assert plan.chosen.cost == (min(within) if within else front[-1].cost)
+            assert plan.least_bytes <= plan.chosen.peak_bytes
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -28,7 +28,7 @@ from downset.fitting.process_race import (
     smallest,
 )
 from downset.fitting.proving import at_other_sizes, compare
-from downset.fitting.strips import least_in_strips, note_arithmetic, search_strips
+from downset.fitting.strips import least_in_strips, note_arithmetic, search_forms, strip_forms
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
@@ -42,8 +42,9 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 __all__ = ["capped", "choose_by_process", "in_file_order", "race_of"]
 
 
-_STRIPS = PartialLimits(0.1, 8, 10_000)
-"""Strips that are tried without being asked for: few of them, with little further arithmetic."""
+_STRIPS, _CHOICES = PartialLimits(0.1, 8), 10_000
+"""Strips that are tried without being asked for: few of them, with little further arithmetic; and how many choices are
+priced in all forms together."""
 _ROOM_BYTES = 1 << 16
 """Bytes by which a small file may be larger than the original, whatever the share."""
 
@@ -89,10 +90,11 @@ def _with_strips(job: Job, planned: Planned, candidates: Candidates, race: Race)
     if less < LEAST_GAIN * race.default_bytes:
         return candidates
     job.listener.progress("looking for segments in strips")
-    limits = replace(_STRIPS, time_limit_s=0.5 * options.time_limit_s)
+    most = _CHOICES if options.work_limit is None else min(_CHOICES, options.work_limit)
     try:
-        search = search_strips(job, folded_plan(planned.best), limits, divide_work=True)
-        files = least_in_strips(job, [search])
+        forms = strip_forms(job, folded_plan(planned.best))
+        limits = replace(_STRIPS, work_limit=most // len(forms.pricings), time_limit_s=0.5 * options.time_limit_s)
+        files = least_in_strips(job, [search_forms(job, forms, limits)])
     except DownsetError as error:
         job.notes.add(Message("not computed in strips: ", error.message))
         return candidates

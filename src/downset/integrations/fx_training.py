@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from downset.integrations.chunk_pass import CHUNK
 from downset.integrations.inlined_operators import Expression, Inlining
 from downset.integrations.random_operators import draws
 from downset.integrations.training_graph import TrainingGraph
 from downset.integrations.update_sinks import without_update
 from downset.rewrites.recompute_search import needed
 
-__all__ = ["Traced", "sets_of", "traced"]
+__all__ = ["Traced", "behind_forward", "sets_of", "traced"]
 
 _RATES = {"cpu": (5e10, 1e10), "cuda": (1e14, 2e12)}
 """Operations and bytes in a second of a device. Only their ratio decides which operators are expensive to run again."""
@@ -93,7 +94,7 @@ class _NodeReader:
             self.changed = frozenset(
                 of for of in self.sources if of.op == "placeholder" and of.meta.get("desc", after) in after
             )
-        elif node.target is operator.getitem or (self._is_view(node) and not _mutates(node)):
+        elif node.target is operator.getitem or (self._is_view(node) and not _writes_first(node)):
             self.sources[node] = tuple(dict.fromkeys(s for of in node.all_input_nodes for s in self.sources[of]))
             self.inputs[node] = frozenset().union(*(self.inputs[of] for of in node.all_input_nodes))
         elif not list(_tensors(node)) and not node.is_impure():
@@ -106,7 +107,7 @@ class _NodeReader:
         self.nodes.append(node)
         self.reads.append({source for of in node.all_input_nodes for source in self.sources[of]})
         self.read_inputs.append(frozenset().union(*(self.inputs[of] for of in node.all_input_nodes)))
-        shown = node.all_input_nodes[:1] if _is_copy(node) else node.all_input_nodes if self._is_view(node) else ()
+        shown = node.all_input_nodes[:1] if _writes_first(node) else node.all_input_nodes if self._is_view(node) else ()
         below = tuple(source for of in shown for source in self.sources[of])
         self.sources[node] = tuple(dict.fromkeys((*below, number)))
         self.inputs[node] = frozenset()
@@ -134,6 +135,7 @@ class _NodeReader:
             nbytes[number] = 0
             if writer is not None:
                 nbytes[writer] = 0
+        self._in_chunks(waits)
         may = [
             number not in behind
             and not waits[number]
@@ -159,6 +161,26 @@ class _NodeReader:
             return Traced(graph, tuple(self.nodes), self.sources)
         graph, kept = without_update(graph, self._update(behind))
         return Traced(graph, tuple(self.nodes[number] for number in kept), self.sources)
+
+    def _in_chunks(self, waits: list[set[int]]) -> None:
+        """Let every chunk of rows wait for the one before it, and what reads their results for the last, as their
+        kernels do."""
+        chunks: dict[int, list[int]] = {}
+        for number, node in enumerate(self.nodes):
+            if CHUNK in node.meta:
+                chunks.setdefault(node.meta[CHUNK], []).append(number)
+        last: dict[int, set[int]] = {
+            chunk: set(numbers).difference(*(self.reads[number] for number in numbers))
+            for chunk, numbers in chunks.items()
+        }
+        inside = {number for numbers in chunks.values() for number in numbers}
+        for chunk, numbers in chunks.items():
+            for number in numbers:
+                if not self.reads[number] & {*numbers}:
+                    waits[number] |= last.get(chunk - 1, set())
+        for number, read in enumerate(self.reads):
+            if number not in inside and read & inside:
+                waits[number] |= last[max(last)] - {number}
 
     def _update(self, late: Collection[int]) -> set[int]:
         """The operators of the update: late, not of the backward pass, and read by nothing of it."""
@@ -208,6 +230,8 @@ class _NodeReader:
         node = self.nodes[number]
         named = _name(node) in _INDEXING or torch.Tag.pointwise in getattr(node.target, "tags", ())
         if not (named or self._is_constant(number)) or _mutates(node) or draws(node):
+            return None
+        if any(str(user.target) == "downset.stored.default" for user in node.users):
             return None
         scalars = sum(isinstance(argument, (int, float)) for argument in node.args)
         on_processor = all(tensor.device.type == "cpu" for tensor in _tensors(node))
@@ -259,15 +283,37 @@ class _NodeReader:
         if self._is_fusible(node):
             return written_bytes / bytes_s  # part of the kernel that reads it, written at most once
         read = sum(_bytes_of(tensor) for of in node.all_input_nodes for tensor in _tensors(of))
-        count = flop_registry.get(getattr(node.target, "overloadpacket", None))
+        product = _adds_product(node)
+        count = flop_registry.get(torch.ops.aten.mm if product else getattr(node.target, "overloadpacket", None))
         if count is None:
             return (written_bytes + read) / bytes_s
-        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta["val"])
+        arguments = torch.fx.map_arg((node.args[1:] if product else node.args, node.kwargs), lambda of: of.meta["val"])
         try:
             operations = _hint(count(*arguments[0], **arguments[1], out_val=node.meta["val"]))
         except (TypeError, AssertionError, ValueError):  # the operator's counting function takes other arguments
             operations = written_bytes
         return max(operations / operations_s, (written_bytes + read) / bytes_s)
+
+
+def behind_forward(graph: Any) -> dict[Any, None]:
+    """The nodes of the backward pass, and those that it does not read, such as the update and its preparation."""
+    forward: set[Any] = set()
+    backward: set[Any] = set()
+    for node in graph.nodes:
+        if _is_backward(node) or any(of in backward for of in node.all_input_nodes):
+            backward.add(node)
+    for node in reversed(graph.nodes):
+        if node not in backward and any(of in forward or _is_backward(of) for of in node.users):
+            forward.add(node)
+    calls = (node for node in graph.nodes if node.op == "call_function" and forward)
+    return {node: None for node in calls if node not in forward}
+
+
+def _is_backward(node: Any) -> bool:
+    """Whether a node is marked as one of the backward pass, or is a gradient that it begins with."""
+    if node.op == "placeholder":
+        return str(node.name).startswith("tangents")
+    return bool(node.meta.get("autograd_backward")) or node.meta.get("partitioner_tag") == "is_backward"
 
 
 def sets_of(trace: Traced, saved: Iterable[Any]) -> set[int]:
@@ -295,6 +341,16 @@ def _is_copy(node: Any) -> bool:
     import torch
 
     return node.target is torch.ops.aten.copy_.default
+
+
+def _adds_product(node: Any) -> bool:
+    """Whether it adds a product to its first operand, in place (chunk_pass.py)."""
+    return str(node.target) == "downset.add_product.default"
+
+
+def _writes_first(node: Any) -> bool:
+    """Whether it writes its first operand in place."""
+    return _mutates(node) or _adds_product(node)
 
 
 def _mutates(node: Any) -> bool:

@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from downset.compiled import LiveBuffer, ModulePeak, OrderReport, PeakReport, RecomputeReport, RepeatedOperator
+from downset.compiled import (
+    LiveBuffer,
+    ModulePeak,
+    OperatorPlan,
+    OrderReport,
+    PeakReport,
+    RecomputeReport,
+    RepeatedOperator,
+    StepPlan,
+)
 from downset.integrations.explain import explain
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.memory_policy import memory_policy
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.recompute_pass import recompute_options
+from downset.integrations.step_plan import tag_step
 from downset.integrations.training_loops import lightning_module, transformers_trainer
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_step import TrainingStep, compile_step
@@ -23,16 +33,19 @@ from downset.integrations.whole_step import TrainingStep, compile_step
 __all__ = [
     "LiveBuffer",
     "ModulePeak",
+    "OperatorPlan",
     "OrderReport",
     "PeakReport",
     "RecomputeReport",
     "RepeatedOperator",
+    "StepPlan",
     "TrainingStep",
     "compile_step",
     "explain",
     "lightning_module",
     "memory_policy",
     "options",
+    "tag_step",
     "transformers_trainer",
 ]
 

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 from downset.compiled import RecomputeReport, RepeatedOperator
 from downset.errors import UsageError
+from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
-from downset.integrations.fx_training import Traced, sets_of, traced
+from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.model_source import module_of, source_line
-from downset.integrations.training_graph import plan_again, priced
+from downset.integrations.planned_order import PLANNED
+from downset.integrations.training_graph import planned_steps, priced
 from downset.integrations.user_warning import warn_user
+from downset.integrations.variants import StepVariant, plan_variants
 from downset.methods import check_choices
 from downset.text import format_bytes
 
@@ -88,6 +91,7 @@ def recompute_options(
     settings = _RecomputeSettings(peak_bytes, choices, report, most_plans=_MOST_PLANS if whole else 1)
     passes = _pass_classes()
     if whole:
+        operators()  # compiled code from a cache calls them
         options = {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
     else:
         options = {"custom_partitioner_fn": passes["partitioner"](settings)}
@@ -204,7 +208,7 @@ def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> Non
         return
     graph = traced(gm.graph, _backward(gm.graph, node_info), apart=True)
     theirs = _their_sets(gm, node_info, graph)
-    again = _chosen(graph, settings, theirs)
+    again = _chosen({1: graph}, settings, theirs).again
     if set(again) == theirs[0]:
         return
     for node in gm.graph.nodes:
@@ -242,16 +246,17 @@ def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
     return [sets_of(graph, values) for values in saved]
 
 
-def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> tuple[int, ...]:
-    """The operators that run again. They are reported, and a peak above the limit is warned of."""
-    if settings.peak_bytes is None:
-        return nearly_free(trace.graph, settings.choices)
+def _chosen(traces: Mapping[int, Traced], settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> StepVariant:
+    """The number of chunks and the operators that run again. They are reported, and a peak above the limit is warned
+    of. `traces`: the graph by number of chunks, with 1 among them."""
+    assert settings.peak_bytes is not None
     begin = time.perf_counter()
     limit = (settings.targets or [settings.peak_bytes])[-1]
-    plan = plan_again(trace.graph, limit, choices=settings.choices, seeds=theirs)
+    plan = plan_variants({count: trace.graph for count, trace in traces.items()}, limit, settings.choices, theirs)
     seconds = time.perf_counter() - begin
-    peak = plan.chosen.judged.peak_bytes
-    settings.lower[:] = [choice.judged.peak_bytes for choice in plan.front if choice.judged.peak_bytes < peak]
+    chosen = plan.chosen
+    peak, trace = chosen.peak_bytes, traces[chosen.chunks]
+    settings.lower[:] = [variant.peak_bytes for variant in plan.front if variant.peak_bytes < peak]
     if not plan.within:
         least = format_bytes(plan.least_bytes)
         settings.not_within.append(peak)
@@ -261,21 +266,22 @@ def _chosen(trace: Traced, settings: _RecomputeSettings, theirs: Sequence[set[in
             f"graph takes the least peak of {plan.tried} choices, {format_bytes(peak)} B",
         )
     if settings.report is not None:
-        pytorch = priced(trace.graph, theirs[0]) if theirs else None
+        pytorch = priced(traces[1].graph, theirs[0]) if theirs else None
         settings.report(
             RecomputeReport(
                 settings.peak_bytes,
                 peak,
-                plan.chosen.judged.cost,
+                chosen.cost,
                 plan.none.peak_bytes,
                 (pytorch.cost, pytorch.peak_bytes) if pytorch else None,
-                tuple(_repeated(trace, operator) for operator in plan.chosen.again),
-                tuple((choice.judged.cost, choice.judged.peak_bytes) for choice in plan.front),
+                tuple(_repeated(trace, operator) for operator in chosen.again),
+                tuple((variant.cost, variant.peak_bytes) for variant in plan.front),
                 plan.tried,
                 seconds,
+                chosen.chunks,
             )
         )
-    return plan.chosen.again
+    return chosen
 
 
 def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
@@ -285,12 +291,23 @@ def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
 
 
 def _copy(graph: Any, settings: _RecomputeSettings) -> None:
-    """Add copies of what runs again to the graph, each before the first of its late readers."""
-    late = _behind_forward(graph)
-    if not late:
+    """Let the loss run in chunks of rows, where a limit chose so, and add copies of what runs again to the graph, each
+    before the first of its late readers."""
+    if not behind_forward(graph):
         return
+    limited = settings.peak_bytes is not None
+    variants = {1: graph, **(chunked_graphs(graph) if limited else {})}
+    traces = {count: traced(of, behind_forward(of).keys(), apart=False) for count, of in variants.items()}
+    if limited:
+        chosen = _chosen(traces, settings, ())
+        repeated = chosen.again
+        if chosen.chunks > 1:
+            chunk_graph(graph)
+    elif not (repeated := nearly_free(traces[1].graph, settings.choices)):
+        return
+    late = behind_forward(graph)
     trace = traced(graph, late.keys(), apart=False)
-    again = {trace.nodes[operator] for operator in _chosen(trace, settings, ())}
+    again = {trace.nodes[operator] for operator in repeated}
     operators = set(trace.nodes)
     copies: dict[Any, Any] = {}
 
@@ -313,21 +330,10 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
             late_one(of, node)
         node.args = _mapped(node.args, copies)
         node.kwargs = _mapped(node.kwargs, copies)
+    for position, (number, second) in enumerate(planned_steps(trace.graph, repeated) if limited else ()):
+        node = trace.nodes[number]
+        (copies[node] if second else node).meta[PLANNED] = position
     graph.lint()
-
-
-def _behind_forward(graph: Any) -> dict[Any, None]:
-    """The nodes of the backward pass, and those that it does not read, such as the update and its preparation."""
-    forward: set[Any] = set()
-    backward: set[Any] = set()
-    for node in graph.nodes:
-        if node.meta.get("autograd_backward") or any(of in backward for of in node.all_input_nodes):
-            backward.add(node)
-    for node in reversed(graph.nodes):
-        if node not in backward and any(of in forward or of.meta.get("autograd_backward") for of in node.users):
-            forward.add(node)
-    calls = (node for node in graph.nodes if node.op == "call_function" and forward)
-    return {node: None for node in calls if node not in forward}
 
 
 def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
@@ -339,29 +345,37 @@ def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
 def _wait(nodes: list[Any]) -> list[Any]:
     """Make nodes that compute copies wait for the node of the forward pass that has the most nodes before it. The
     update has none: what follows on the backward pass is part of neither."""
-    from torch._inductor.dependencies import WeakDep
     from torch._inductor.virtualized import V
 
-    def origins(node: Any) -> list[Any]:
-        return [origin for part in node.get_nodes() for origin in part.node.get_origins()]
-
-    copied = [node for node in nodes if any(origin.meta.get(_AGAIN) for origin in origins(node))]
-    if not copied:
+    chunks = wait_for_chunks(nodes)
+    copied = [node for node in nodes if any(origin.meta.get(_AGAIN) for origin in _origins(node))]
+    if copied:
+        _wait_for_forward(nodes, copied)
+    if not (copied or chunks):
         return nodes
+    scheduler = V.graph.scheduler
+    scheduler.nodes = scheduler.topological_sort_schedule(nodes)
+    scheduler.compute_ancestors()
+    return list(scheduler.nodes)
+
+
+def _wait_for_forward(nodes: list[Any], copied: list[Any]) -> None:
+    from torch._inductor.dependencies import WeakDep
+
     late = {
         name
         for node in nodes
-        if any(origin.meta.get(_AGAIN) or origin.meta.get("autograd_backward") for origin in origins(node))
+        if any(origin.meta.get(_AGAIN) or origin.meta.get("autograd_backward") for origin in _origins(node))
         for name in node.get_operation_names()
     }
-    forward = [node for node in nodes if origins(node) and not late & (node.ancestors | node.get_operation_names())]
+    forward = [node for node in nodes if _origins(node) and not late & (node.ancestors | node.get_operation_names())]
     last = max(forward, key=lambda node: len(node.ancestors))
     (name,) = list(last.get_buffer_names())[:1]
     for node in copied:
         if name not in {dep.name for dep in node.unmet_dependencies} and node.get_name() not in last.ancestors:
             # An operation's name, as Inductor's own passes give: a buffer there would be taken for one that is mutated.
             node.add_fake_dep(WeakDep(name, mutating_buf=node.get_name()))
-    scheduler = V.graph.scheduler
-    scheduler.nodes = scheduler.topological_sort_schedule(nodes)
-    scheduler.compute_ancestors()
-    return list(scheduler.nodes)
+
+
+def _origins(node: Any) -> list[Any]:
+    return [origin for part in node.get_nodes() for origin in part.node.get_origins()]

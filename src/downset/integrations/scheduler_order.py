@@ -18,16 +18,40 @@ from downset.results.plans import Order
 __all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device", "written_over"]
 
 
-def least_peak_order(problem: OrderProblem, *, work_limit: int) -> Order:
+def least_peak_order(problem: OrderProblem, *, work_limit: int, planned: Sequence[int] = ()) -> Order:
     """The best order that `work_limit` states find, with its bound: the same in every process. Its peak is never above
-    that of the given order."""
-    return plan_order(problem, method="optimal", work_limit=work_limit, time_limit_s=math.inf)
+    that of the given order, nor above that of the order `planned`, from which a second search begins."""
+    order = plan_order(problem, method="optimal", work_limit=work_limit, time_limit_s=math.inf)
+    if not planned or order.evidence.proven or peak_bytes(problem, planned) >= order.peak_bytes:
+        return order
+    other = plan_order(_renumbered(problem, planned), method="optimal", work_limit=work_limit, time_limit_s=math.inf)
+    return judge_order(problem, tuple(planned[step] for step in other.steps), like=other.evidence)
 
 
-def least_called_order(problem: OrderProblem, joined: Sequence[bool], *, work_limit: int) -> Order:
+def _renumbered(problem: OrderProblem, steps: Sequence[int]) -> OrderProblem:
+    """The problem with its operators in another order. A search begins with the order of its operators."""
+    number = {operator: step for step, operator in enumerate(steps)}
+
+    def listed(operators: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sorted(number[operator] for operator in operators))
+
+    return replace(
+        problem,
+        predecessors=tuple(listed(problem.predecessors[operator]) for operator in steps),
+        storages=tuple(
+            replace(storage, producers=listed(storage.producers), consumers=listed(storage.consumers))
+            for storage in problem.storages
+        ),
+        in_place=tuple(problem.in_place[operator] for operator in steps) if problem.in_place else (),
+    )
+
+
+def least_called_order(
+    problem: OrderProblem, joined: Sequence[bool], *, work_limit: int, planned: Sequence[int] = ()
+) -> Order:
     """The order of `least_peak_order`, or another with no higher peak in which less is held. It counts that kernels
     write over what they read last, and that `joined` kernels share a call with their neighbours."""
-    order = least_peak_order(problem, work_limit=work_limit)
+    order = least_peak_order(problem, work_limit=work_limit, planned=planned)
     if not any(joined):
         return order
     overwriting = written_over(problem, joined)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
 from downset.integrations.scheduler_order import live_at
@@ -18,7 +18,16 @@ from downset.memory.liveness import OrderProblem, Storage
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
-__all__ = ["Priced", "TrainingGraph", "affordable_choices", "plan_again", "priced", "problems"]
+__all__ = [
+    "Priced",
+    "TrainingGraph",
+    "affordable_choices",
+    "plan_again",
+    "planned_steps",
+    "priced",
+    "problems",
+    "with_host",
+]
 
 _STATES = 5_000
 """How many states the search for the order of one choice may visit."""
@@ -53,6 +62,8 @@ class TrainingGraph:
     inlining: Inlining = field(default_factory=Inlining)
     donated: bool = False
     """Whether the backward pass may write over what the forward pass saved for it."""
+    moved: frozenset[int] = frozenset()
+    """Operators whose second run is a copy of the first one's result from the host, where it was put meanwhile."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -86,12 +97,31 @@ class PlannedRecomputation:
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """The operators with their copies, in an order in which they can run. `origin`: the operator of each."""
+    """The operators with their copies, in an order in which they can run. `origin`: the operator of each. `loops`: the
+    elements of its loops, 0 for what is copied to the host and back."""
 
     origin: tuple[int, ...]
+    loops: tuple[int, ...]
     reads: tuple[frozenset[int], ...]
     waits: tuple[frozenset[int], ...]
     late: tuple[bool, ...]
+
+
+def with_host(graph: TrainingGraph, link_bytes_s: float) -> TrainingGraph:
+    """The graph in which results of the forward pass move to the host and back over a link of so many bytes a second,
+    where that takes less time than a second run, or where it may not run twice."""
+    seconds = [2 * nbytes / link_bytes_s for nbytes in graph.nbytes]
+    moved = frozenset(
+        v
+        for v, nbytes in enumerate(graph.nbytes)
+        if nbytes and v not in graph.late and v not in graph.kept and (not graph.may[v] or seconds[v] < graph.costs[v])
+    )
+    return replace(
+        graph,
+        moved=moved,
+        may=tuple(may or v in moved for v, may in enumerate(graph.may)),
+        costs=tuple(seconds[v] if v in moved else cost for v, cost in enumerate(graph.costs)),
+    )
 
 
 def affordable_choices(graph: TrainingGraph) -> int:
@@ -159,6 +189,22 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     return Priced(cost, peak, peak == bound, at_peak)
 
 
+def planned_steps(graph: TrainingGraph, again: Collection[int]) -> list[tuple[int, bool]]:
+    """The operators that run as kernels, or end one, in the best order of a step in one graph; each with whether it is
+    the copy of an operator that runs again."""
+    copied = _copied(graph, again)
+    copied = _without_inlined(graph, copied) if graph.expressions else copied
+    kernel = _kernels(graph, copied)
+    problem, _ = _problem(graph, copied, kernel, range(len(kernel)))
+    inside: dict[int, list[int]] = {}
+    for v, last in enumerate(kernel):
+        inside.setdefault(last, []).append(v)
+    order = plan_order(problem, work_limit=_STATES, time_limit_s=math.inf)
+    ends = sorted(inside)
+    operators = (v for step in order.steps for v in inside[ends[step]])
+    return [(copied.origin[v], copied.late[v] and copied.origin[v] not in graph.late) for v in operators]
+
+
 def problems(graph: TrainingGraph, again: Collection[int]) -> list[OrderProblem]:
     """The problem of the whole graph once these operators run again; two problems if forward and backward are two
     graphs."""
@@ -173,7 +219,7 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
     late = {v: v in graph.late or v >= count for v in ids}
 
     def sources(v: int) -> set[int]:
-        read = graph.reads[origin[v]]
+        read = graph.reads[origin[v]] if v < count or origin[v] not in graph.moved else ()
         return {copy_of.get(source, source) for source in read} if late[v] else set(read)
 
     reads = {v: sources(v) for v in ids}
@@ -194,8 +240,10 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
         copies = [*readers, *(copy_of[reader] for reader in readers if reader in copy_of and late[v])]
         return frozenset(number[reader] for reader in copies if reader in number)
 
+    moved = graph.moved & copy_of.keys()
     return _Copied(
         tuple(origin[v] for v in order),
+        tuple(0 if origin[v] in moved else graph.loops[origin[v]] for v in order),
         tuple(frozenset(number[source] for source in reads[v]) for v in order),
         tuple(waits(v) for v in order),
         tuple(late[v] for v in order),
@@ -203,13 +251,15 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
 
 
 def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
-    """Operators and copies, each copy just before the first operator that reads it: the order that is tried first."""
+    """Operators and copies, each copy just before the first operator that reads it, or that writes over what it reads:
+    the order that is tried first."""
     order = [v for v in range(len(graph.reads)) if v not in graph.late]
     placed: set[int] = set()
     for v in sorted(graph.late):
         ahead, copied = [v], set[int]()
         while ahead:
-            sources = {of for of in graph.reads[ahead.pop()] if of in copy_of} - placed - copied
+            reader = ahead.pop()
+            sources = {of for of in (*graph.reads[reader], *graph.waits[reader]) if of in copy_of} - placed - copied
             copied |= sources
             ahead += sources
         order += [*(copy_of[operator] for operator in sorted(copied)), v]
@@ -242,11 +292,11 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
     """The operators whose results the compiler stores. They also read what the operators computed inside them read."""
     stored = {v for v, operator in enumerate(copied.origin) if operator in graph.kept}
     for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
-        loops = graph.loops[copied.origin[v]]
+        loops = copied.loops[v]
         stored |= waits
         stored |= {s for s in reads if not loops or (graph.apart and copied.late[s] != copied.late[v])}
     stored -= {v for v, operator in enumerate(copied.origin) if not graph.nbytes[operator] and not copied.reads[v]}
-    expressions = [graph.expressions[operator] for operator in copied.origin]
+    expressions = [graph.expressions[v] if copied.loops[i] else None for i, v in enumerate(copied.origin)]
     gone = inlined(copied.reads, expressions, stored, graph.inlining)
     waits_of: dict[int, frozenset[int]] = {}
     stays = [v for v in range(len(copied.origin)) if v not in gone]
@@ -257,8 +307,9 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
         reads_of.append(frozenset().union(*(gone.get(source, (source,)) for source in sources)))
     return _Copied(
         tuple(copied.origin[v] for v in stays),
+        tuple(copied.loops[v] for v in stays),
         tuple(frozenset(number[source] for source in reads_of[v]) for v in stays),
-        tuple(frozenset(number[earlier] for earlier in waits_of[v]) for v in stays),
+        tuple(frozenset(number[earlier] for earlier in waits_of[v] if earlier in number) for v in stays),
         tuple(copied.late[v] for v in stays),
     )
 
@@ -275,12 +326,12 @@ def _kernels(graph: TrainingGraph, copied: _Copied) -> list[int]:
             waiters[source].add(v)
     kernel = list(range(len(copied.origin)))
     for v in reversed(kernel[:]):
-        loops = graph.loops[copied.origin[v]]
+        loops = copied.loops[v]
         into = {kernel[reader] for reader in readers[v]}
         if not loops or len(into) != 1 or copied.origin[v] in graph.kept:
             continue
         (last,) = into
-        same = loops == graph.loops[copied.origin[last]] and not (graph.apart and copied.late[v] != copied.late[last])
+        same = loops == copied.loops[last] and not (graph.apart and copied.late[v] != copied.late[last])
         if same and all(kernel[waiter] == last for waiter in waiters[v]):
             kernel[v] = last
     return kernel
@@ -338,7 +389,7 @@ def _in_place(
     for index, storage in enumerate(storages):
         for reader in storage.consumers if not storage.kept and (storage.producers or graph.donated) else ():
             if (
-                graph.loops[copied.origin[lasts[reader]]]
+                copied.loops[lasts[reader]]
                 and storage.nbytes in sizes_of[reader] - {0}
                 and reader not in storage.producers
             ):
