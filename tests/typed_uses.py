@@ -12,6 +12,8 @@ assert_type(graph, ds.Graph)
 assert_type(ds.inspect(graph, memory="ort"), ds.Inspection)
 order = ds.plan_order(graph, method="optimal", memory="tflm")
 recomputed: tuple[str, ...] = ds.plan_recompute(graph, 10**6).recomputed
+traced: Any = None  # a torch.fx.Graph
+assert_type(ds.plan_step(traced, 10**6).within, bool)
 assert_type(order, ds.Order)
 assert_type(order.peak_bytes, int)
 assert_type(order.evidence.proven, bool)

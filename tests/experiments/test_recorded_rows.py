@@ -303,7 +303,7 @@ def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
 
 def test_the_printed_figures_of_a_fit_are_those_of_processes_that_share_no_code():
     """On ten models, within 10 % or 0.3 MB: imports leave about as much free in a heap. ONNX Runtime by default orders
-    nodes anew at every load, by which its peak differs more: within 20 %."""
+    nodes again at every load, not always alike, so that its peak differs more: within 20 %."""
     rows = load_rows("field_independent")
     assert len(rows) >= 10 and not any("error" in row for row in rows)
     for row in rows:
