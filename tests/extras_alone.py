@@ -29,6 +29,25 @@ def missing_beside(extras):
     return sorted(module for module, homes in names.items() if homes & others and not homes & brought)
 
 
+SITE = """
+import sys
+from importlib.machinery import PathFinder
+
+BLOCKED, HOMES = {blocked}, {homes}
+
+class Installed:
+    def find_spec(self, name, path=None, target=None):
+        if name in BLOCKED:  # a library may bring its own copy of another, as Ray does, in a folder of its own
+            spec = PathFinder.find_spec(name, [folder for folder in sys.path if folder not in HOMES])
+            if spec is None:
+                raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+            return spec
+
+sys.meta_path.insert(0, Installed())
+"""
+"""A module that keeps imports from finding the named modules where packages are installed."""
+
+
 def run_alone(folder, extras, *arguments):
     """What Python prints with these arguments, in the folder, with these extras alone. Fails where it fails."""
     site = folder / "site"
@@ -36,7 +55,8 @@ def run_alone(folder, extras, *arguments):
     blocked = missing_beside(extras)
     assert blocked
     blocked.append("rfc3987_syntax")  # of the development tools; tests/not_imported says what it costs
-    (site / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({blocked}))\n")
+    homes = [path for path in sys.path if Path(path).name == "site-packages"]
+    (site / "sitecustomize.py").write_text(SITE.format(blocked=set(blocked), homes=homes))
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_compiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -60,6 +61,24 @@ def test_pytorch_saves_what_a_plan_keeps():
     assert least < most
     torch.testing.assert_close(again, loss)
     torch.testing.assert_close(others, gradients)
+
+
+def test_gradients_that_a_graph_is_given_mark_its_backward_pass():
+    """Without marks: what follows from inputs named tangents is the backward pass. Its plan is that of the marks."""
+
+    def step(x, weight, tangents_1):
+        return torch.autograd.grad((x @ weight).tanh().sin(), weight, tangents_1)[0]
+
+    x, weight = torch.ones(256, 32), torch.ones(32, 64, requires_grad=True)
+    traced = make_fx(step, tracing_mode="fake")(x, weight, torch.ones(256, 64))
+    unmarked = ds.plan_step(traced, 10**6)
+    for node in traced.graph.nodes:
+        if node.name in ("mul", "detach_1", "tanh_backward", "mm_1"):
+            node.meta["autograd_backward"] = True
+        elif node.op == "placeholder":
+            node.name = node.name.replace("tangents", "given")
+    assert unmarked.operators == ds.plan_step(traced, 10**6).operators
+    assert {of.name for of in unmarked.operators} >= {"mm", "tanh"}
 
 
 def test_chunks_and_moves_are_planned_for_a_graph_with_a_wide_layer():

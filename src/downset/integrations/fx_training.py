@@ -299,20 +299,29 @@ def behind_forward(graph: Any) -> dict[Any, None]:
     """The nodes of the backward pass, and those that it does not read, such as the update and its preparation."""
     forward: set[Any] = set()
     backward: set[Any] = set()
+    gradients: set[Any] = set()
+    given: set[Any] = set()  # gradients that the graph is given, and what is computed from them
     for node in graph.nodes:
-        if _is_backward(node) or any(of in backward for of in node.all_input_nodes):
+        reads = node.all_input_nodes if node.op == "call_function" else ()
+        if _is_given(node) or any(of in given for of in reads):
+            given.add(node)
+        if node in given or _is_backward(node):
+            gradients.add(node)
+        if node in gradients or any(of in backward for of in node.all_input_nodes):
             backward.add(node)
     for node in reversed(graph.nodes):
-        if node not in backward and any(of in forward or _is_backward(of) for of in node.users):
+        if node not in backward and any(of in forward or of in gradients for of in node.users):
             forward.add(node)
     calls = (node for node in graph.nodes if node.op == "call_function" and forward)
     return {node: None for node in calls if node not in forward}
 
 
+def _is_given(node: Any) -> bool:
+    return node.op == "placeholder" and str(node.name).startswith("tangents")
+
+
 def _is_backward(node: Any) -> bool:
-    """Whether a node is marked as one of the backward pass, or is a gradient that it begins with."""
-    if node.op == "placeholder":
-        return str(node.name).startswith("tangents")
+    """Whether a node is marked as one of the backward pass."""
     return bool(node.meta.get("autograd_backward")) or node.meta.get("partitioner_tag") == "is_backward"
 
 
