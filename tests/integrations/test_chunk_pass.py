@@ -74,7 +74,7 @@ def test_chunks_give_the_loss_and_gradients_of_eager(seed):
     count = chooser.choice([2, 3, 7])
     chunk_rows(graph.graph, region, count)
     graph.recompile()
-    assert {node.meta[CHUNK] for node in graph.graph.nodes if CHUNK in node.meta} == {*range(count)}
+    assert {node.meta[CHUNK][1] for node in graph.graph.nodes if CHUNK in node.meta} == {*range(count)}
     largest = max(node.meta["val"].numel() for node in graph.graph.nodes if CHUNK in node.meta)
     assert largest <= max(-(-region.rows // count) * WORDS, WORDS * WIDTH)
     sums = [node for node in graph.graph.nodes if node.target is operators().add_product.default]
