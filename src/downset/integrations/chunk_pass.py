@@ -94,6 +94,9 @@ def chunk_rows(graph: Any, region: RowRegion, count: int) -> None:
         if not node.users:
             graph.erase_node(node)
     stable_topological_sort(graph)
+    for node in list(graph.nodes):  # updates write what chunks read, which the sort does not know
+        if _writes_input(node):
+            _output(graph).prepend(node)
     graph.lint()
 
 
@@ -223,6 +226,13 @@ def _joined(graph: Any, region: RowRegion, node: Any, parts: list[Any]) -> Any:
         ]
     whole = _call(graph, aten.cat.default, (parts, rows.first), node)
     return whole if rows.count == 1 else _call(graph, aten.reshape.default, (whole, [*value.shape]), node)
+
+
+def _writes_input(node: Any) -> bool:
+    """Whether it ends a step by writing over an input of the graph, such as an updated weight."""
+    import torch
+
+    return node.target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder"
 
 
 def _output(graph: Any) -> Any:
