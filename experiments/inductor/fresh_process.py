@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.rows import Row
 
-__all__ = ["check_losses", "row_of_process"]
+__all__ = ["CACHES", "check_losses", "row_of_process"]
 
 CACHES = Path(__file__).resolve().parents[2] / "build" / "inductor"
 TOLERANCE = 1e-3

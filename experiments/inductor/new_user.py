@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import nn
 
 import downset as ds
+from experiments.inductor.fresh_process import CACHES
 from experiments.inductor.measure import peak_bytes
 
 LENGTHS = (48, 64, 32, 64, 48, 32)
@@ -135,7 +136,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "experiments.inductor.new_user", *sys.argv[1:], "--folder", folder]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        environment |= {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}  # so that each rank plans, and reports
+        environment |= {"TORCHINDUCTOR_CACHE_DIR": str(CACHES / "new_user")}  # compiled kernels alone: ranks plan
+        environment |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
         ranks = [subprocess.Popen([*command, "--rank", str(rank)], env=environment) for rank in range(2)]
         sys.exit(max(rank.wait() for rank in ranks))
 

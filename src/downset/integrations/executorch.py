@@ -137,7 +137,7 @@ def memories_pass(
             return super().run(graph_module, graph_signature)
 
         def _banked(self, graph_module: Any, graph_signature: Any) -> Any:
-            """Plan the graph by ExecuTorch's own planner; None where this version has none, or it finds no plan."""
+            """The plan of ExecuTorch's own planner; None where it has none or finds no plan."""
             algorithm = None if getattr(self, "share_mutable_buffers", False) else banked_algorithm(settings)
             if algorithm is None:
                 return None
