@@ -69,7 +69,10 @@ def autocast_of(parts: StepParts) -> AbstractContextManager[None]:
 
     if parts.autocast is None:  # PyTorch does not cache graphs that enter autocast, on or off
         return nullcontext()
-    return torch.autocast(next(parts.model.parameters()).device.type, dtype=parts.autocast)
+    autocast: AbstractContextManager[None] = torch.autocast(
+        next(parts.model.parameters()).device.type, dtype=parts.autocast
+    )
+    return autocast
 
 
 def full_loss(parts: StepParts, inputs: Any, targets: tuple[Any, ...]) -> tuple[Any, Any]:
