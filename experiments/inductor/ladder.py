@@ -4,8 +4,8 @@
 
 Every rung of a network runs in a process of its own: what `compile_step` takes by itself (`taken` names it), and the
 rungs below, in turns over several rounds. `torch.compile` is PyTorch's compiler with an eager optimiser. A rung that a
-network cannot reach has no row. Peaks are the profiler's allocations, milliseconds the least median of the CPU time of a
-step, of five in each round; losses are equal. Compiled code is shared under build/inductor/ladder.
+network cannot reach has no row. Peaks are the profiler's allocations, milliseconds the least median of the CPU time of
+a step, of five in each round; losses are equal. Compiled code is shared under build/inductor/ladder.
 """
 
 from __future__ import annotations

@@ -295,3 +295,23 @@ def test_a_scaler_and_skipping_are_not_asked_for_together():
     scaler = torch.amp.GradScaler("cpu")
     with pytest.raises(ds.UsageError, match="a scaler skips what is not finite by itself"):
         ds.inductor.compile_step(model, MSE, torch.optim.SGD(model.parameters()), scaler=scaler, skip_nonfinite=True)
+
+
+def test_a_step_in_graphs_costs_no_more_frames_than_the_compiler_alone():
+    """PyTorch checks every frame above a place without a graph at each call."""
+    from torch._dynamo.utils import counters
+
+    torch.manual_seed(0)
+    mine, plain = both(Printing())
+    step = ds.inductor.compile_step(mine[0], MSE, mine[1])
+    with pytest.warns(UserWarning, match="counted"):
+        step._fall_back("this rung is counted")
+    x, y = batches(1)[0]
+    compiled = torch.compile(lambda x, y: MSE(plain[0](x), y), backend="eager")
+    counts = []
+    for run in (lambda: step(x, y), lambda: compiled(x, y)):
+        torch._dynamo.reset()
+        counters.clear()
+        run()
+        counts.append(counters["frames"]["ok"])
+    assert 0 < counts[0] <= counts[1]

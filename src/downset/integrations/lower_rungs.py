@@ -17,7 +17,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
-from downset.integrations.step_parts import StepParts, loss_of, parallel_kind
+from downset.integrations.step_parts import StepParts, autocast_of, full_loss, loss_of, parallel_kind
 
 __all__ = ["EAGER", "LowerRungs", "Rung", "first_line"]
 
@@ -98,13 +98,15 @@ class LowerRungs:
         if rung.options is None:
             return self._eager
         if rung.name not in self._functions:
+            code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
+            own = FunctionType(code, full_loss.__globals__, code.co_name)
+            compiled = torch.compile(own, options=rung.options)
 
             def loss(inputs: Any, targets: tuple[Any, ...]) -> Any:
-                return loss_of(parts, inputs, targets)
+                with autocast_of(parts):
+                    return compiled(parts, inputs, targets)
 
-            code = loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
-            own = FunctionType(code, loss.__globals__, code.co_name, None, loss.__closure__)
-            self._functions[rung.name] = torch.compile(own, options=rung.options)
+            self._functions[rung.name] = loss
         return self._functions[rung.name]
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UsageError
 from downset.integrations.order_pass import Report
 
-__all__ = ["StepParts", "StepReports", "clipped", "detached", "loss_of", "norm_of", "parallel_kind"]
+__all__ = [
+    "StepParts",
+    "StepReports",
+    "autocast_of",
+    "clipped",
+    "detached",
+    "full_loss",
+    "loss_of",
+    "norm_of",
+    "parallel_kind",
+]
 
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
@@ -48,15 +59,25 @@ class StepParts:
 
 def loss_of(parts: StepParts, inputs: Any, targets: tuple[Any, ...]) -> tuple[Any, Any]:
     """The loss of a batch, and what the loss function returned with it: None if that is the loss alone."""
+    with autocast_of(parts):
+        return full_loss(parts, inputs, targets)
+
+
+def autocast_of(parts: StepParts) -> AbstractContextManager[None]:
+    """The context of the forward pass and the loss."""
     import torch
 
     if parts.autocast is None:  # PyTorch does not cache graphs that enter autocast, on or off
-        return _full_loss(parts, inputs, targets)
-    with torch.autocast(next(parts.model.parameters()).device.type, dtype=parts.autocast):
-        return _full_loss(parts, inputs, targets)
+        return nullcontext()
+    autocast: AbstractContextManager[None] = torch.autocast(
+        next(parts.model.parameters()).device.type, dtype=parts.autocast
+    )
+    return autocast
 
 
-def _full_loss(parts: StepParts, inputs: Any, targets: tuple[Any, ...]) -> tuple[Any, Any]:
+def full_loss(parts: StepParts, inputs: Any, targets: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The same in the precision around it. One frame: where the model has no graph, PyTorch checks each frame by
+    itself."""
     if isinstance(inputs, dict):
         output = parts.model(**inputs)
     else:
