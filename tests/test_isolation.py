@@ -18,6 +18,7 @@ from downset.messages import Setting
 from downset.process import isolation
 from downset.process.isolation import Worker, isolated, parsed
 from downset.process.limits import limits
+from downset.runtimes.inputs import run_inputs
 from tests.fitting.test_fit_rewrite import tflite_model
 from tests.models import branchy_model
 
@@ -64,10 +65,11 @@ def test_a_fresh_interpreter_has_imported_no_library():
 def test_a_worker_that_runs_a_model_has_what_it_needs(runs, tmp_path):
     """A library that the server has not imported is imported again in each of its workers."""
     if runs == "ort_session":
-        model, arguments = branchy_model(tmp_path / "m.onnx"), {"file_order": False}
+        model, arguments = branchy_model(tmp_path / "m.onnx"), {"file_order": False, **run_inputs(None, 0)}
     else:
-        model, arguments = tflite_model(tmp_path / "m.tflite"), {"steps": 1}
-    arguments |= {"path": str(model), "seed": 0} | ({} if runs == "tflm" else {"shapes": {}})
+        model, arguments = tflite_model(tmp_path / "m.tflite"), {"steps": 1, "seed": 0}
+        arguments |= {} if runs == "tflm" else {"shapes": {}}
+    arguments |= {"path": str(model)}
     asked = {"module": f"downset.runtimes.{runs}", "function": "run_here", "arguments": arguments}
     server = isolation._Server()
     try:

@@ -77,6 +77,7 @@ def test_a_call_is_of_a_function_that_a_command_makes():
 
 OTHER_PROGRAMS = {
     "distributed/serving/nodes.py": "ray",
+    "distributed/serving/systemd_unit.py": "systemd, which runs the command that is written",
     "reports/charts.py": "CSS",
     "integrations/esphome.py": "a program itself",
 }

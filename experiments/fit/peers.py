@@ -40,16 +40,23 @@ CONVERTED = ("rapidocr-onnxruntime: ch_ppocr_mobile_v2.0_cls_infer.onnx", "swift
 _S = 120
 
 
-def vela_bytes(program: str, path: Path) -> int | None:
-    """The SRAM of Vela's summary for an Ethos-U55 with 256 MACs; None where it compiles nothing."""
+def vela_summary(program: str, path: Path, *options: str) -> dict[str, str] | None:
+    """The summary of Vela; None where it compiles nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        ran = subprocess.run([program, str(path), "--output-dir", folder], capture_output=True, timeout=_S)
+        asked = [program, str(path), "--output-dir", folder, *options]
+        ran = subprocess.run(asked, capture_output=True, timeout=_S)
         summaries = list(Path(folder).glob("*_summary_*.csv"))
         if ran.returncode or not summaries:
             return None
         with summaries[0].open() as file:
             (row,) = csv.DictReader(file)
-    return round(1024 * float(row["sram_memory_used"])) or None
+    return row if float(row["sram_memory_used"]) else None
+
+
+def vela_bytes(program: str, path: Path) -> int | None:
+    """The SRAM of Vela's summary for an Ethos-U55 with 256 MACs."""
+    row = vela_summary(program, path)
+    return row and round(1024 * float(row["sram_memory_used"]))
 
 
 def tigris(program: str, path: Path, *options: str) -> Any:

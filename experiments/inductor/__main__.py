@@ -96,7 +96,12 @@ EXPERIMENT = Experiment(
     after=of_eager,
 )
 
-if __name__ == "__main__":
+
+def main() -> None:
     others = {"--against-hand": AGAINST_HAND, "--ladder": LADDER}
     asked = next((name for name in others if name in sys.argv), "")
     run(others.get(asked, EXPERIMENT), [argument for argument in sys.argv[1:] if argument != asked])
+
+
+if __name__ == "__main__":
+    main()

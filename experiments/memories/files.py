@@ -1,13 +1,16 @@
 """Bytes to and from slow memory of the .tflite files of ../shared/models, by plan, with whole tensors.
 
-    python -m experiments.memories.files [--quick] [--only NAME,...]
+    python -m experiments.memories.files [--quick] [--only NAME,...] [--vela VELA] [--tigris TIGRIS]
 
 Fast memory has half of the bytes of the file's order under memory model `tflm`, or what the operator of greatest need
 takes where that is more. A direct access costs what the reference kernel reads and writes. `file`: the file's order
 with exact residency; `least peak`: an order of least peak; `belady`: Belady's rule in the file's order; `ours`: order
-and residency planned together. All with offsets. Only the work is limited, so that a run repeats. No other tool is run
-here: Vela plans int8 for its own processor and counts blocks that are read again, and TiGrIS's figure is that of
-`experiments.memories.strips`.
+and residency planned together. All with offsets. Only the work is limited, so that a run repeats.
+
+`Vela` and `TiGrIS` are activations that two programs say they read and write in slow memory, with the same bytes of
+fast memory: `ethos-u-vela` 5.2 for an Ethos-U65 (`Dedicated_Sram`), which reads blocks again; `tigris-ml` 0.12.1, which
+cuts operators into tiles and counts the network's input and output besides. They do not do what ours does, and no ratio
+is taken. A program that is absent, or refuses the file, has no figure.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from downset import Graph, InfeasibleError, MemoriesPlan, load, plan_memories
 from downset.memory.liveness import order_problem, peak_bytes
+from experiments.fit.peers import tigris, vela_summary
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.rows import Row
 from experiments.serenity.swiftnet import MODEL
@@ -36,6 +42,14 @@ FILES = (
     "deeplabv3_257_mv_gpu",
 )
 WORK, QUICK_WORK = 300_000, 20_000
+_VELA = (
+    "--accelerator-config",
+    "ethos-u65-256",
+    "--system-config",
+    "Ethos_U65_High_End",
+    "--memory-mode",
+    "Dedicated_Sram",
+)
 OTHERS = {"file": "file_order", "least_peak": "least_peak", "belady": "belady"}
 
 
@@ -56,11 +70,29 @@ def row_of(name: str, graph: Graph, work: int) -> Row:
     return row | {"bound": int(ours.evidence.bound), "proven": ours.evidence.proven}
 
 
+def peers_of(path: Path, fast: int, options: Namespace) -> Row:
+    """Bytes of activations to and from slow memory by other programs; none where a program is absent or refuses."""
+    row: Row = {}
+    if options.vela:
+        summary = vela_summary(options.vela, path, *_VELA, "--arena-cache-size", str(fast))
+        kinds = ("dram_feature_map_read_bytes", "dram_feature_map_write_bytes")
+        row["vela"] = summary and sum(int(float(summary[kind])) for kind in kinds)
+    if options.tigris:
+        told = tigris(options.tigris, path, "-m", f"{fast}+64M")
+        row["tigris"] = told and sum(told["slow"]["traffic"].values()) if _fits(told) else None
+    return row
+
+
+def _fits(told: Any) -> bool:
+    return bool(told) and not told["fast"]["infeasible"] and bool(told["slow"]["traffic"])
+
+
 def rows(options: Namespace) -> Iterator[Row]:
     for name in options.only or FILES:
         path = FOLDER / f"{name}.tflite"
         if path.exists():
-            yield row_of(name, load(path), QUICK_WORK if options.quick else WORK)
+            row = row_of(name, load(path), QUICK_WORK if options.quick else WORK)
+            yield row | peers_of(path, row["fast"], options)
 
 
 EXPERIMENT = Experiment(
@@ -74,10 +106,16 @@ EXPERIMENT = Experiment(
         ("belady", "{belady_bytes:,}"),
         *fields("moved", "direct", "ours", "bound", spec=","),
         *fields("proven"),
+        ("Vela", "{vela:,}"),
+        ("TiGrIS", "{tigris:,}"),
     ),
     key=("file",),
     quick="a fifteenth of the work, nothing written",
-    options={"--only": {"type": names_of(FILES), "help": "only these files"}},
+    options={
+        "--only": {"type": names_of(FILES), "help": "only these files"},
+        "--vela": {"default": None, "help": "the program of ethos-u-vela"},
+        "--tigris": {"default": None, "help": "the program of tigris-ml"},
+    },
 )
 
 if __name__ == "__main__":

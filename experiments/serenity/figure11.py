@@ -7,8 +7,9 @@ Of blocks its fetches are the fewest of any policy; fetches and write-backs toge
 be, docs/serenity-evaluation.md says), so no figure here is called the least traffic.
 `planned`: the least that our search finds in the same convention, where operands of one operator need not be on chip
 together: orders for that size, each with exact residency of whole tensors; of the same orders the best one for blocks,
-which move by Belady's rule. `planned split`: the same of the network with SERENITY's rewriting, or without where that
-is less. `executed`: what a plan that runs moves and accesses (recorded rows of `experiments.memories`), where an
+which move by Belady's rule; or `file` or `dp` where that is less. `planned split`: the same of the network with
+SERENITY's rewriting, or without where that is less.
+`executed`: what a plan that runs moves and accesses (recorded rows of `experiments.memories`), where an
 operator has all of its operands in fast memory at once or reads them in slow memory, offsets included; `file executed`:
 the same of the file's order with exact residency.
 Concatenations are materialised (memory model `live`), inputs start and outputs end on chip, so that what fits has no
@@ -52,8 +53,8 @@ def rows_of(name: str, graph: Graph, units: dict[str, int | None]) -> Iterator[R
             row: Row = {"cell": name, "unit": unit, "on_chip": size}
             for column, (subject, steps) in orders.items():
                 row[column] = off_chip_traffic(subject, steps, size, block_bytes=block_bytes).total_bytes
-            row["planned"] = planned(name, size, False, block_bytes)
-            row["planned_split"] = min(row["planned"], planned(name, size, True, block_bytes))
+            row["planned"] = min(row["file"], row["dp"], planned(name, size, False, block_bytes))
+            row["planned_split"] = min(row["planned"], row["rewriting"], planned(name, size, True, block_bytes))
             if block_bytes is None:
                 row |= {column: ran[name, size][of] for column, of in EXECUTED.items()}
             yield row

@@ -102,7 +102,8 @@ def test_growth_is_measured_in_an_interpreter_that_has_not_imported_the_library(
     path, settings = branchy_model(tmp_path / "m.onnx"), plain_settings(DEFAULT)
     inputs = {"x": ("float32", (1, 3, 8, 8))}
     (measured,) = ort.process_growth([(path, DEFAULT)])
-    call = f"growth_here([({str(path)!r}, {settings!r})], {inputs!r}, 0, 1, False, 60)"
+    made = {"shapes": {}, "seed": 0, "given": ""}
+    call = f"growth_here([({str(path)!r}, {settings!r})], {inputs!r}, {made!r}, 1, False, 60)"
     program = f"from downset.runtimes.ort_process import growth_here; print(int({call}['figures'][0, 0, 0]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert measured == pytest.approx(int(done.stdout), rel=0.2)

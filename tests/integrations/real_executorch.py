@@ -185,6 +185,14 @@ class ReadAgain(nn.Module):
         return self.last((y + wide).flatten(1))
 
 
+class SeveralResults(nn.Module):
+    """A call of two results, one of them unread."""
+
+    def forward(self, x):
+        pooled, _ = torch.nn.functional.max_pool2d(torch.relu(x), 2, return_indices=True)
+        return torch.tanh(pooled) + pooled
+
+
 @pytest.mark.parametrize("fast_bytes", [9_000, 1 << 16])
 def test_clones_between_two_memories_are_those_of_the_plan(fast_bytes):
     module, inputs, told = ReadAgain().eval(), (torch.randn(1, 3, 8, 8),), []
@@ -216,6 +224,37 @@ def test_views_and_parts_of_results_are_not_calls_and_the_plan_counts_what_the_p
     assert slow_bytes(program) == (told[0].moved_bytes, told[0].direct_bytes)
     if HAS_OFFSETS:
         assert sum(slow_bytes(program)) < sum(slow_bytes(lowered(exported(module, *inputs), banked(fast))))
+
+
+def test_no_plan_of_two_memories_has_more_slow_bytes_than_that_of_executorch():
+    """A buffer that calls write to has no moves; `banked_greedy` has room for it in fast memory."""
+    module, inputs, told = Reader(), (torch.arange(8.0),), []
+    ours = memories_pass(fast_bytes=1 << 16, slow_bytes=1 << 16, work_limit=1, report=told.append)
+    program = lowered(exported(module, *inputs), ours)
+    assert slow_bytes(program) == (told[0].moved_bytes, told[0].direct_bytes)
+    check(program, module, inputs, runs=3)
+    if HAS_OFFSETS:
+        theirs = sum(slow_bytes(lowered(exported(module, *inputs), banked(1 << 16))))
+        assert sum(slow_bytes(program)) <= theirs
+        assert told[0].plan is None and "banked_greedy" in str(told[0])
+
+
+@pytest.mark.parametrize("fast_bytes", [64, 4096])
+def test_the_graph_is_as_before_where_the_plan_of_executorch_is_not_taken(fast_bytes, monkeypatch):
+    """A call with several results among them: the program is that of a run that asks for no other plan."""
+
+    def programs(module, inputs):
+        ours = memories_pass(fast_bytes=fast_bytes, slow_bytes=1 << 20, work_limit=2_000, report=told.append)
+        return lowered(exported(module, *inputs), ours)
+
+    module, inputs, told = SeveralResults(), (torch.randn(1, 3, 8, 8),), []
+    with_banked = programs(module, inputs)
+    monkeypatch.setattr("downset.integrations.executorch.banked_algorithm", lambda _: None)
+    alone = programs(module, inputs)
+    if told[0].plan is not None:
+        assert with_banked.buffer == alone.buffer
+    assert sum(slow_bytes(with_banked)) <= sum(slow_bytes(alone))
+    check(with_banked, module, inputs)
 
 
 def test_sizes_that_change_are_counted_at_their_largest():

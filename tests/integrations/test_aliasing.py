@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import downset as ds
-from downset.integrations import optimizer_update, scheduler_problem, whole_step
+from downset.integrations import optimizer_update, scheduler_problem, step_parts
 from tests.integrations.test_inductor_options import Watched
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -240,11 +240,11 @@ def twice(optimizer):
 
 
 def of_copies(parts, inputs, targets):
-    return parts.loss_fn(parts.model(inputs.clone()), *targets)
+    return parts.loss_fn(parts.model(inputs.clone()), *targets), None
 
 
 def cloned(parts, inputs, targets):
-    return parts.loss_fn(parts.model(inputs), *targets).clone()
+    return parts.loss_fn(parts.model(inputs), *targets).clone(), None
 
 
 def beside(pairs, state, group, rate):
@@ -257,8 +257,8 @@ def beside(pairs, state, group, rate):
     ("case", "module", "name", "wrong"),
     [
         (0, optimizer_update, "trained", twice),
-        (0, whole_step, "_full_loss", of_copies),
-        (1, whole_step, "_full_loss", cloned),
+        (0, step_parts, "_full_loss", of_copies),
+        (1, step_parts, "_full_loss", cloned),
         (0, optimizer_update, "_sgd", beside),
     ],
 )

@@ -19,7 +19,7 @@ def test_a_transformer_holds_what_its_report_says():
     cases = []
     for _ in range(2):
         torch.manual_seed(0)
-        cases.append(language(GPT(512, 64, 2, 64), 512, 2, 64))
+        cases.append(language(GPT(512, 64, 1, 64), 512, 2, 64))
     mine, plain = cases
     reports = []
     optimizers = [torch.optim.AdamW(case.model.parameters(), lr=1e-3) for case in cases]
@@ -56,7 +56,7 @@ def test_what_fused_kernels_hold_above_the_limit_is_planned_again(monkeypatch):
 
     monkeypatch.setattr(recompute_pass, "_check_peak", higher)
     torch.manual_seed(0)
-    case = language(GPT(512, 64, 2, 64), 512, 2, 64)
+    case = language(GPT(512, 64, 1, 64), 512, 2, 64)
     optimizer = torch.optim.AdamW(case.model.parameters(), lr=1e-3)
     limit = 1_400_000
     step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, peak_bytes=limit, report=report)

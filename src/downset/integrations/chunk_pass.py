@@ -18,6 +18,7 @@ from downset.integrations.row_region import VIEWS, RowDims, RowRegion, row_regio
 __all__ = ["CHUNK", "chunk_graph", "chunk_rows", "chunked_graphs", "operators", "wait_for_chunks"]
 
 CHUNK = "downset_chunk"
+"""The key of (the name of a region, the number of a chunk) in what a node holds."""
 """The key of a node's meta that holds the number of its chunk."""
 _OF_GRADIENT = 8
 """A wide result of a chunk has at most this share of the bytes of the weights' gradient, which is alive with it."""
@@ -93,6 +94,9 @@ def chunk_rows(graph: Any, region: RowRegion, count: int) -> None:
         if not node.users:
             graph.erase_node(node)
     stable_topological_sort(graph)
+    for node in list(graph.nodes):  # updates write what chunks read, which the sort does not know
+        if _writes_input(node):
+            _output(graph).prepend(node)
     graph.lint()
 
 
@@ -100,7 +104,8 @@ class _Chunk:
     """Computes the region's nodes on some of its rows."""
 
     def __init__(self, graph: Any, region: RowRegion, number: int, rows: range) -> None:
-        self.graph, self.region, self.number, self.rows = graph, region, number, rows
+        self.graph, self.region, self.rows = graph, region, rows
+        self.name = region.nodes[0].name, number
         self.own: dict[Any, Any] = {}
         self.slices: dict[tuple[Any, RowDims], Any] = {}
 
@@ -180,7 +185,7 @@ class _Chunk:
         return sizes
 
     def _call(self, target: Any, arguments: tuple[Any, ...], like: Any, options: Any = None) -> Any:
-        return _call(self.graph, target, arguments, like, options, {CHUNK: self.number})
+        return _call(self.graph, target, arguments, like, options, {CHUNK: self.name})
 
 
 def _call(graph: Any, target: Any, arguments: Any, like: Any, options: Any = None, meta: Any = None) -> Any:
@@ -223,32 +228,45 @@ def _joined(graph: Any, region: RowRegion, node: Any, parts: list[Any]) -> Any:
     return whole if rows.count == 1 else _call(graph, aten.reshape.default, (whole, [*value.shape]), node)
 
 
+def _writes_input(node: Any) -> bool:
+    """Whether it ends a step by writing over an input of the graph, such as an updated weight."""
+    import torch
+
+    return node.target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder"
+
+
 def _output(graph: Any) -> Any:
     return next(iter(graph.find_nodes(op="output")))
 
 
 def wait_for_chunks(nodes: list[Any]) -> bool:
-    """Make every scheduler's node of a chunk wait for all of the chunk before it, and what reads their results for the
-    last: kernels of several chunks would else be fused, and their operands be alive together. Whether there are
+    """Make every scheduler's node of a chunk wait for all of its region's chunk before it, and what reads their results
+    for the last: kernels of several chunks would else be fused, and their operands be alive together. Whether there are
     chunks."""
     from torch._inductor.dependencies import WeakDep
 
-    numbers = {node: number for node in nodes if (number := max(_chunks(node), default=-1)) >= 0}
+    chunk_of = {node: chunk for node in nodes if (chunk := max(_chunks(node), default=None))}
+    final: dict[str, int] = {}
+    for region, number in chunk_of.values():
+        final[region] = max(number, final.get(region, 0))
     by_name = {name: of for of in nodes for name in of.get_operation_names()}
-    last: dict[int, list[str]] = {}
-    behind: dict[Any, int] = dict(numbers)
-    for node, number in numbers.items():
+    last: dict[tuple[str, int], list[str]] = {}
+    behind: dict[Any, set[tuple[str, int]]] = {node: {(of, number - 1)} for node, (of, number) in chunk_of.items()}
+    for node, chunk in chunk_of.items():
         readers = {by_name.get(user.get_name()) for buffer in node.get_outputs() for user in buffer.users} - {None}
-        if not any(numbers.get(reader) == number for reader in readers):
-            last.setdefault(number, []).append(next(iter(node.get_buffer_names())))
-        behind.update(dict.fromkeys(readers - numbers.keys(), max(numbers.values()) + 1))
-    for node, number in behind.items():
-        for name in sorted({*last.get(number - 1, ())} - {dep.name for dep in node.unmet_dependencies}):
+        if not any(chunk_of.get(reader) == chunk for reader in readers):
+            last.setdefault(chunk, []).append(next(iter(node.get_buffer_names())))
+        for reader in readers:
+            if chunk_of.get(reader, ("",))[0] != chunk[0]:
+                behind.setdefault(reader, set()).add((chunk[0], final[chunk[0]]))
+    for node, chunks in behind.items():
+        names = {name for chunk in chunks for name in last.get(chunk, ())}
+        for name in sorted(names - {dep.name for dep in node.unmet_dependencies}):
             node.add_fake_dep(WeakDep(name, mutating_buf=node.get_name()))
-    return bool(numbers)
+    return bool(chunk_of)
 
 
-def _chunks(node: Any) -> Iterator[int]:
+def _chunks(node: Any) -> Iterator[tuple[str, int]]:
     for part in node.get_nodes():
         for origin in part.node.get_origins():
             if CHUNK in origin.meta:

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from downset.errors import UnsupportedError
+from downset.errors import InfeasibleError, UnsupportedError
 from downset.extras import optional_library
-from downset.integrations.executorch_memories import MemoriesReport, MemorySettings, with_moves
+from downset.integrations.executorch_memories import MemoriesReport, MemorySettings, MovableGraph, banked_algorithm
 from downset.integrations.executorch_offsets import PlacementSettings, Spec, plan_specs
 from downset.integrations.executorch_order import Dialect, GraphReport, reordered
 from downset.integrations.user_warning import warn_user
+from downset.results.memories import MemoriesPlan
 
 __all__ = [
     "GraphReport",
@@ -90,9 +91,10 @@ def memories_pass(
     other where that makes fewer bytes go to and from slow memory.
 
     `method`, `time_limit_s` and `work_limit` as in `plan_memories`; each operand of a call in slow memory counts once.
-    `report` is called with a `MemoriesReport`. A buffer that calls write to lies in slow memory and stays there.
-    `options` are those of `MemoryPlanningPass`. Raises InfeasibleError where the memories hold no plan, and
-    UnsupportedError for a graph with conditions or loops.
+    `report` is called with a `MemoriesReport`. A buffer that calls write to lies in slow memory and stays there. Where
+    ExecuTorch's own `banked_greedy` (1.5) makes fewer bytes go, its placement is the result. `options` are
+    those of `MemoryPlanningPass`. Raises InfeasibleError where the memories hold no plan, and UnsupportedError for a
+    graph with conditions or loops.
     """
     passes = optional_library("executorch.exir.passes", what="planning for ExecuTorch", extra="executorch")
     settings = MemorySettings(fast_bytes, slow_bytes, method, time_limit_s, work_limit)
@@ -110,15 +112,42 @@ def memories_pass(
                 outputs=self.alloc_graph_output,
                 buffers=self.alloc_mutable_buffers,
             )
-            moved = with_moves(graph_module, dialect, settings)
-            if report is not None:
-                report(moved.report)
+            graph = MovableGraph(graph_module, dialect)
+            plan: MemoriesPlan | InfeasibleError
+            try:
+                plan = graph.planned(settings)
+            except InfeasibleError as error:
+                plan = error
+            restore = graph.states()
+            banked = self._banked(graph_module, graph_signature)
+            theirs = None if banked is None else graph.placed_slow_bytes()
+            if theirs is not None and (isinstance(plan, InfeasibleError) or theirs < graph.slow_bytes(plan)):
+                _tell(report, MemoriesReport(0, 0, theirs, None))
+                return banked
+            if isinstance(plan, InfeasibleError):
+                raise plan
+            restore()
+            moved = graph.write(plan)
+            _tell(report, moved.report)
 
             def downset(alignment: int, specs: Any, *_: Any, **__: Any) -> list[int]:
                 return moved.place(list(specs), alignment)
 
             self.memory_planning_algo = downset
             return super().run(graph_module, graph_signature)
+
+        def _banked(self, graph_module: Any, graph_signature: Any) -> Any:
+            """The plan of ExecuTorch's own planner; None where it has none or finds no plan."""
+            algorithm = None if getattr(self, "share_mutable_buffers", False) else banked_algorithm(settings)
+            if algorithm is None:
+                return None
+            from executorch.exir.banked_memory_planning import BankPlacementError
+
+            self.memory_planning_algo = algorithm
+            try:
+                return super().run(graph_module, graph_signature)
+            except BankPlacementError:
+                return None
 
     return TwoMemoriesPlanningPass(**options)
 
@@ -182,6 +211,11 @@ def _algorithm(settings: PlacementSettings) -> Callable[..., list[int]]:
         return nbytes
 
     return downset
+
+
+def _tell(report: Callable[[MemoriesReport], None] | None, memories_report: MemoriesReport) -> None:
+    if report is not None:
+        report(memories_report)
 
 
 def _graph_modules(graph_module: Any) -> list[Any]:

@@ -2,14 +2,16 @@
 
 A move is a call of `dim_order_ops::_clone_dim_order.out` into an allocation of its own, which lies in the other memory.
 It is put into the graph behind all passes, directly before memory is planned, so that no pass takes it out again.
-Bytes are counted as in `executorch_order`, and each operand of a call once.
+Bytes are counted as in `executorch_order`, and each operand of a call once. The plan of `banked_greedy`, the planner
+that ExecuTorch 1.5 has for several memories, is counted the same way and taken where it has fewer.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 from downset.errors import UnsupportedError
@@ -22,7 +24,7 @@ from downset.memory.records import align_up
 from downset.results.memories import MemoriesPlan
 from downset.text import abridged, format_bytes
 
-__all__ = ["FAST", "SLOW", "MemoriesReport", "MemorySettings", "Moved", "with_moves"]
+__all__ = ["FAST", "SLOW", "MemoriesReport", "MemorySettings", "MovableGraph", "Moved", "banked_algorithm"]
 
 FAST, SLOW = 1, 2
 """The numbers of the memories, as specs state them."""
@@ -41,19 +43,21 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoriesReport:
-    """The moves of a graph, its bytes to and from slow memory in a run, and its plan."""
+    """The moves of a graph, its bytes to and from slow memory in a run, and its plan; None where ExecuTorch's own
+    `banked_greedy` placed it."""
 
     moves: int
     moved_bytes: int
     direct_bytes: int
-    plan: MemoriesPlan
+    plan: MemoriesPlan | None
 
     __repr__ = abridged
 
     def __str__(self) -> str:
         """The report as one line of text."""
         moved, direct = map(format_bytes, (self.moved_bytes, self.direct_bytes))
-        return f"{self.moves} moves: {moved} B moved, {direct} B accessed in slow memory"
+        how = "placed by banked_greedy" if self.plan is None else f"{self.moves} moves"
+        return f"{how}: {moved} B moved, {direct} B accessed in slow memory"
 
 
 @dataclass(slots=True)
@@ -78,32 +82,25 @@ class Moved:
         return nbytes
 
 
-def with_moves(graph_module: Any, dialect: Dialect, settings: MemorySettings) -> Moved:
-    """Put the moves of a plan into the graph, and its nodes into the order of the plan. Raises InfeasibleError where
-    the memories hold no plan, and UnsupportedError for a graph whose tensors no move copies."""
-    cloned = _ClonedGraph(graph_module.graph, dialect)
-    memory = replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment)
-    plan = plan_memories(
-        cloned.network,
-        fast=settings.fast_bytes,
-        slow=settings.slow_bytes,
-        memory=memory,
-        direct="size",
-        method=settings.method,
-        time_limit_s=settings.time_limit_s,
-        work_limit=settings.work_limit,
-    )
-    moved = cloned.write(plan, program_of(cloned.network, plan, memory))
-    graph_module.graph.lint()
-    graph_module.recompile()
-    return moved
+def banked_algorithm(settings: MemorySettings) -> Any:
+    """ExecuTorch's own planner of these two memories; None in versions that have none."""
+    if find_spec("executorch.exir.banked_memory_planning") is None:
+        return None
+    from executorch.exir.banked_memory_planning import Bank, BankedGreedy, TargetMemoryMap
+    from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
+
+    sizes = (("fast", settings.fast_bytes, FAST), ("slow", settings.slow_bytes, SLOW))
+    banks = [Bank(name, size, number) for name, size, number in sizes if size]
+    return MemoryPlanningAlgorithmSuite([BankedGreedy(TargetMemoryMap(banks))])
 
 
-class _ClonedGraph:
-    """A graph while moves are put into it. Storage i of its units is tensor i of `network`."""
+class MovableGraph:
+    """A graph into which moves can be put. Storage i of its units is tensor i of `network`."""
 
-    def __init__(self, graph: Any, dialect: Dialect) -> None:
-        self._graph = graph
+    def __init__(self, graph_module: Any, dialect: Dialect) -> None:
+        self._module = graph_module
+        self._graph = graph = graph_module.graph
+        self._memory = replace(MEMORY_MODELS["live"], name="executorch", alignment=dialect.alignment)
         self._units = Units(list(graph.nodes), dialect)
         self._storages = [one for one in self._units.storages() if _is_planned(one)]
         self._number = {id(one): number for number, one in enumerate(self._storages)}
@@ -123,7 +120,52 @@ class _ClonedGraph:
         outputs = tuple(number for number, one in enumerate(self._storages) if one.kept and not one.is_input)
         return Graph("executorch", tensors, tuple(ops), inputs, outputs).check()
 
-    def write(self, plan: MemoriesPlan, program: MovedProgram) -> Moved:
+    def planned(self, settings: MemorySettings) -> MemoriesPlan:
+        """Raises InfeasibleError where the memories hold no plan."""
+        return plan_memories(
+            self.network,
+            fast=settings.fast_bytes,
+            slow=settings.slow_bytes,
+            memory=self._memory,
+            direct="size",
+            method=settings.method,
+            time_limit_s=settings.time_limit_s,
+            work_limit=settings.work_limit,
+        )
+
+    def slow_bytes(self, plan: MemoriesPlan) -> int:
+        """Bytes to and from slow memory in a run by the plan."""
+        return plan.moved_bytes + plan.direct_bytes + self._fixed_bytes()
+
+    def placed_slow_bytes(self) -> int:
+        """The same where the specs of the graph state their memories, and nothing moves."""
+        counted = [one for one in self._units.storages() if one.nbytes]
+        return self._accessed_bytes(one for one in counted if self._units.root_spec(one).mem_id == SLOW)
+
+    def states(self) -> Callable[[], None]:
+        """A function that gives the nodes and specs of the graph what they state now."""
+        nodes = [(node, dict(node.meta)) for node in self._graph.nodes]
+        specs = [(spec, dict(vars(spec))) for spec in self._units.specs()]
+
+        def restore() -> None:
+            for node, meta in nodes:
+                node.meta.clear()
+                node.meta.update(meta)
+            for spec, fields in specs:
+                vars(spec).clear()
+                vars(spec).update(fields)
+
+        return restore
+
+    def write(self, plan: MemoriesPlan) -> Moved:
+        """Put the moves of the plan into the graph, and its nodes into the order of the plan. Raises UnsupportedError
+        for a graph whose tensors no move copies."""
+        moved = self._written(plan, program_of(self.network, plan, self._memory))
+        self._graph.lint()
+        self._module.recompile()
+        return moved
+
+    def _written(self, plan: MemoriesPlan, program: MovedProgram) -> Moved:
         report = MemoriesReport(program.moves, plan.moved_bytes, plan.direct_bytes + self._fixed_bytes(), plan)
         moved = Moved(report, nbytes=[0, plan.fast_bytes, plan.slow_bytes])
         holds: dict[int, Any] = {}
@@ -143,10 +185,13 @@ class _ClonedGraph:
         return moved
 
     def _fixed_bytes(self) -> int:
-        """Bytes that calls access of what the plan leaves in slow memory: each such storage once for each call."""
-        fixed = [one for one in self._units.storages() if one.nbytes and not _is_planned(one)]
+        """Bytes that calls access of what the plan leaves in slow memory."""
+        return self._accessed_bytes(one for one in self._units.storages() if one.nbytes and not _is_planned(one))
+
+    def _accessed_bytes(self, storages: Iterable[SpecStorage]) -> int:
+        """Bytes that calls access of these storages, each once for each call."""
         calls = {unit for unit, members in enumerate(self._units.members) if not _is_view(call_of(members))}
-        return sum(one.nbytes * len(one.touched & calls) for one in fixed)
+        return sum(one.nbytes * len(one.touched & calls) for one in storages)
 
     def _spec_of(self, tensor: int) -> Any:
         """The spec whose bytes the storage is: that of the node that made it."""

@@ -195,6 +195,10 @@ class Units:
         """The spec of the first node that has the storage, which is not a view."""
         return self._storages.first_spec(storage)
 
+    def specs(self) -> list[Any]:
+        """The specs of all nodes, each once, without views."""
+        return self._storages.specs()
+
     def problem(self) -> OrderProblem:
         before: list[set[int]] = [set() for _ in self.members]
         for node, unit in self._unit_of.items():
@@ -271,6 +275,11 @@ class SpecStorages:
     def all(self) -> Iterable[SpecStorage]:
         return self._storage_of.values()
 
+    def specs(self) -> list[Any]:
+        """The specs of a graph whose nodes have them, without views."""
+        listed = (_viewed(spec) for node in self._keys for spec in _leaves(_meta_spec(node)) if hasattr(spec, "mem_id"))
+        return list({id(spec): spec for spec in listed}.values())
+
     def first_spec(self, storage: SpecStorage) -> Any:
         """The first spec of the storage that is not a view, in a graph whose nodes have specs."""
         for node, keys in self._keys.items():
@@ -330,10 +339,15 @@ def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
                 raise UnsupportedError(f"the size of {node.name} is known only when it runs")
             if getattr(getattr(spec, "device", None), "name", "CPU") != "CPU":
                 raise UnsupportedError(f"{node.name} lies on another device than the CPU")
-            root = spec
-            while (base := getattr(root, "_base", None)) is not None:  # a view of another spec
-                root = base
+            root = _viewed(spec)
             yield id(root), 0 if spec.const else max(spec.nbytes(), root.nbytes()), root.mem_id or 1
+
+
+def _viewed(spec: Any) -> Any:
+    """The spec that states where the bytes of a view lie; any other spec itself."""
+    while (base := getattr(spec, "_base", None)) is not None:
+        spec = base
+    return spec
 
 
 def _meta_spec(node: Any) -> Any:

@@ -165,22 +165,23 @@ class _NodeReader:
     def _in_chunks(self, waits: list[set[int]]) -> None:
         """Let every chunk of rows wait for the one before it, and what reads their results for the last, as their
         kernels do."""
-        chunks: dict[int, list[int]] = {}
+        chunks: dict[tuple[str, int], set[int]] = {}
         for number, node in enumerate(self.nodes):
             if CHUNK in node.meta:
-                chunks.setdefault(node.meta[CHUNK], []).append(number)
-        last: dict[int, set[int]] = {
-            chunk: set(numbers).difference(*(self.reads[number] for number in numbers))
-            for chunk, numbers in chunks.items()
-        }
-        inside = {number for numbers in chunks.values() for number in numbers}
-        for chunk, numbers in chunks.items():
+                chunks.setdefault(node.meta[CHUNK], set()).add(number)
+        regions: dict[str, set[int]] = {}
+        last: dict[tuple[str, int], set[int]] = {}
+        for (region, chunk), numbers in chunks.items():
+            regions.setdefault(region, set()).update(numbers)
+            last[region, chunk] = numbers.difference(*(self.reads[number] for number in numbers))
             for number in numbers:
-                if not self.reads[number] & {*numbers}:
-                    waits[number] |= last.get(chunk - 1, set())
-        for number, read in enumerate(self.reads):
-            if number not in inside and read & inside:
-                waits[number] |= last[max(last)] - {number}
+                if not self.reads[number] & numbers:
+                    waits[number] |= last.get((region, chunk - 1), set())
+        for region, inside in regions.items():
+            final = last[max(of for of in last if of[0] == region)]
+            for number, read in enumerate(self.reads):
+                if number not in inside and read & inside:
+                    waits[number] |= final - {number}
 
     def _update(self, late: Collection[int]) -> set[int]:
         """The operators of the update: late, not of the backward pass, and read by nothing of it."""

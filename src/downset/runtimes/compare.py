@@ -321,7 +321,7 @@ def _held(
         scales = least_scales(graphs[0])
         held = HeldFile.of(second, opened.settings, form, proof, exact=opened.exact, scales=scales)
         inside: list[str] = []
-        if form != second:  # a file says nothing about itself
+        if opened.form != second:  # a file says nothing about itself
             inside = _common(graphs[0] if form == first else load(form, shapes=source.shapes), graphs[1])
         return held_to_levels(first, held, feeds, inside, ranged=not source.files)
 

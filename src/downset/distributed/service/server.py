@@ -173,7 +173,8 @@ class Service:
         try:
             answer = await self._answer(request, client)
         except UsageError as error:
-            answer = self._refused(406 if NONE_FINITE in str(error) else 400, client, str(error))
+            said = str(error.message)
+            answer = self._refused(406 if NONE_FINITE in said else 400, client, said)
         except Busy as error:
             answer = self._refused(503, client, str(error), {"Retry-After": "1"})
         except Late:
