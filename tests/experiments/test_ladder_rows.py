@@ -1,6 +1,6 @@
 """No rung of a training step without a limit takes more memory than the rung below it, as recorded.
 
-Recorded times are printed against the rung below, and not held here: other work ran beside some of the measurements.
+Recorded times are printed against the rung below, and not held here: other work ran during some of the measurements.
 """
 
 import pytest
