@@ -257,8 +257,8 @@ def beside(pairs, state, group, rate):
     ("case", "module", "name", "wrong"),
     [
         (0, optimizer_update, "trained", twice),
-        (0, step_parts, "_full_loss", of_copies),
-        (1, step_parts, "_full_loss", cloned),
+        (0, step_parts, "full_loss", of_copies),
+        (1, step_parts, "full_loss", cloned),
         (0, optimizer_update, "_sgd", beside),
     ],
 )
