@@ -35,15 +35,14 @@ from importlib.machinery import PathFinder
 
 BLOCKED, HOMES = {blocked}, {homes}
 
-class Installed:
-    def find_spec(self, name, path=None, target=None):
+class Others(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
         if name in BLOCKED:  # a library may bring its own copy of another, as Ray does, in a folder of its own
-            spec = PathFinder.find_spec(name, [folder for folder in sys.path if folder not in HOMES])
-            if spec is None:
-                raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-            return spec
+            path = [folder for folder in sys.path if folder not in HOMES]
+        return super().find_spec(name, path, target)
 
-sys.meta_path.insert(0, Installed())
+sys.meta_path[:] = [Others if finder is PathFinder else finder for finder in sys.meta_path]
 """
 """A module that keeps imports from finding the named modules where packages are installed."""
 
