@@ -9,6 +9,7 @@ from pathlib import Path
 from downset.errors import DownsetError
 from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.graph.core import ABSENT, Graph
+from downset.graph.cost import macs
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram
 from downset.results.comparisons import Comparison
@@ -91,6 +92,7 @@ def result_of(
         prices=dict(options.prices or {}),
         cost=float(moved.plan.evidence.value) if options.prices else None,
         original_operators=0 if moved.graph is original else len(original.ops),
+        extra_macs=macs(moved.graph) / max(macs(original), 1) - 1,
         notes=tuple(notes),
         disk_bytes=(Path(options.model).stat().st_size, moved.path.stat().st_size),
         time_limit_s=options.time_limit_s,
