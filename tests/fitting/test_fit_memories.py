@@ -41,6 +41,8 @@ CHOSEN = {
     "distance_bytes": ("--distance", "-0x3C88000", -0x3C88000),
     "output": ("--output", "o.tflite", "o.tflite"),
     "kernels": ("--kernels", "cmsis-nn-dsp", "cmsis-nn-dsp"),
+    "persistent": ("--persistent", "slow", "slow"),
+    "larger": ("--larger", "1.5x", 1.5),
     "prices": ("--prices", "load=2,read=3.5", {"load": 2.0, "read": 3.5}),
     "time_limit_s": ("--time-limit", "7s", 7.0),
     "work_limit": ("--work-limit", "9", 9),
@@ -386,7 +388,8 @@ def test_the_header_states_what_the_plan_left_room_for(branches, tmp_path):
     for line in (
         "constexpr intptr_t kDistance = 12845056;",
         f"constexpr size_t kPersistentBytes = {fitted.memories.persistent_bytes};",
-        f"constexpr int kNoteBytes = {note_bytes(fitted)};",
+        f"constexpr int kNoteBytes = {note_bytes(output, fitted.graph, 'reference')};",
+        "constexpr bool kPersistentInSlow = false;",
         "class BoundedPlanner",
         "bool MemoriesHold",
         "resolver.AddReshape()",
@@ -410,9 +413,9 @@ def test_the_header_compiles_as_cxx_11(branches, tmp_path):
         "struct Planner { virtual int Init(unsigned char*, int bytes) { return bytes; } virtual ~Planner() {}\n"
         " void operator delete(void*) {} };\n"
         "struct Allocator { protected: Allocator(int*, int*, Planner*) {} };\n"
-        "int main() { namespace m = downset_moved; static m::BoundedPlanner<Planner> planner;\n"
+        "int main() { namespace m = downset_moved; auto* fast = reinterpret_cast<unsigned char*>(0x10000000);"
+        " auto* slow = fast + m::kDistance; static m::BoundedPlanner<Planner> planner(slow);\n"
         " static int one, two; static m::TwoMemoriesAllocator<Allocator> allocator(&one, &two, &planner);\n"
-        " auto* fast = reinterpret_cast<unsigned char*>(0x10000000); auto* slow = fast + m::kDistance;\n"
         " return m::MemoriesHold(fast, slow) && !m::MemoriesHold(fast, slow + 16) && planner.Init(0, 1 << 30) == "
         "m::kNoteBytes && m::ArenaBase(fast, slow) == fast ? 0 : 1; }\n"
     )

@@ -234,7 +234,11 @@ def _of_network(job: _MemoriesJob, network: _Network, persistent: int, path: Pat
     scratch, planned = _scratch(graph, job.options.kernels), None
     for _ in range(_ROUNDS):
         memories = _memories(job, persistent, scratch)
-        if planned is None or memories.fast_capacity < planned.fast_bytes or memories.slow_capacity < planned.slow_bytes:
+        if (
+            planned is None
+            or memories.fast_capacity < planned.fast_bytes
+            or memories.slow_capacity < planned.slow_bytes
+        ):
             job.listener.progress("planning both memories")
             planned = _plan(job, network, memories)
         program = program_of(graph, planned, network.model)

@@ -9,7 +9,7 @@ Complexity: each way is priced once, by the quick residency of its own operators
 Deviations: ways between cuts that lie near each other are priced first; a limit ends the pricing, and the chain is the
     best of the ways priced so far. What a way hands to strips stays in pieces, which no concatenation joins. Where the
     persistent part of further operators takes room, a chain has no more than a share of the room for it, and what is
-    left is for tensors; shares are tried one after another.
+    left is for tensors: each way has a price for each share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from downset.graph.cost import row_form
 from downset.memories.of_graph import MemoriesRequest, Prices, memories_form
 from downset.memories.residency import quick_residency
 from downset.memory.models import TFLM_WITHOUT_OFFSETS
-from downset.partial.memory_form import tflm_kept
+from downset.partial.memory_form import tflm_kept, tflm_persistent
 from downset.partial.rewrite import InStrips, in_strips
 from downset.rewrites.tflite_form import tflite_form, writable_rows
 
@@ -50,8 +50,9 @@ class _Kind(NamedTuple):
 
 
 _KINDS = tuple(_Kind(rows, *how) for rows in (1, 2, 4, 8, 16, 32) for how in product((False, True), repeat=2))
-_SHARES = (0.25, 0.5, 0.1)
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the room that the persistent part of further operators may take."""
+_YIELDED = 2
 
 
 class Room(NamedTuple):
@@ -70,28 +71,25 @@ class _Way(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """The cost of a way with its result in pieces, the same with a joined result, and the bytes that the runtime keeps
-    for its further operators. No way: the operators as they are."""
+    """The cost of a way with its result in pieces and with a joined result, for each share of the room, and the bytes
+    that the runtime keeps for its further operators. No way: the operators as they are."""
 
-    pieces: float
-    joined: float
+    pieces: tuple[float, ...]
+    joined: tuple[float, ...]
     kept: int
     way: _Way | None
 
 
 def networks_in_strips(graph: Graph, room: Room, prices: Prices, clock: Clock) -> Iterator[Graph]:
-    """Yields the network in strips, in a form that a .tflite file can state: by the chain of least cost, for each share
-    of the room that the persistent part may take. Nothing where no chain has strips."""
-    seen: set[tuple[_Way, ...]] = set()
-    shares = _SHARES if room.with_persistent else (0.0,)
-    for number, share in enumerate(shares):
-        kept = int(share * room.nbytes)
-        search = _ChainSearch(graph, int(_PLACING * (room.nbytes - kept)), prices)
-        search.price(clock.share(1 / (len(shares) - number)))
-        ways = search.best(kept if room.with_persistent else math.inf)
-        if ways and ways not in seen:
-            seen.add(ways)
-            yield _written(graph, ways)
+    """Yields the network in strips, in a form that a .tflite file can state: by the chain of least cost, or by those of
+    least cost for different shares of the room. Nothing where no chain has strips."""
+    kept = [int(share * room.nbytes) for share in _SHARES] if room.with_persistent else [0]
+    search = _ChainSearch(graph, [int(_PLACING * (room.nbytes - one)) for one in kept], prices)
+    search.price(clock, kept[-1] if room.with_persistent else math.inf)
+    chains = [search.best(place, one if room.with_persistent else math.inf) for place, one in enumerate(kept)]
+    in_strips = {one.ways: one for one in sorted(chains, key=lambda one: -one.cost) if one.ways}
+    for one in sorted(in_strips.values(), key=lambda one: one.cost)[:_YIELDED]:
+        yield _written(graph, one.ways)
 
 
 def _written(graph: Graph, ways: Sequence[_Way]) -> Graph:
@@ -104,85 +102,107 @@ def _written(graph: Graph, ways: Sequence[_Way]) -> Graph:
 
 @dataclass(slots=True)
 class _ChainSearch:
-    """The ways of a network whose tensors have `fast_bytes` that were priced so far, by the cuts between which they
-    run."""
+    """The ways of a network that were priced so far, by the cuts between which they run: with each of the
+    `capacities` for tensors, the largest first."""
 
     graph: Graph
-    fast_bytes: int
+    capacities: Sequence[int]
     prices: Prices
     cuts: list[int] = field(init=False)
     priced: dict[tuple[int, int], list[_Priced]] = field(default_factory=dict)
+    least: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cuts = _cuts(self.graph)
 
-    def price(self, clock: Clock) -> None:
-        """Price ways until a limit is reached: kind by kind, those between near cuts first. Ways that cannot save
-        anything are left out."""
+    def price(self, clock: Clock, kept: float = math.inf) -> None:
+        """Price ways until a limit is reached: kind by kind, those between near cuts first. Ways are left out that
+        cannot save anything, or whose further operators keep more than `kept` bytes."""
         inside, least = {}, {}
         for ahead in range(1, _AHEAD + 1):
             for span in zip(self.cuts, self.cuts[ahead:], strict=False):
                 part = inside[span] = _between(self.graph, *span)
-                self.priced[span] = [_Priced(math.inf, self._cost(part), 0, None)]
+                self._add(span, _Priced(self._nowhere, self._costs(part), 0, None))
                 least[span] = sum(part.tensors[tensor].nbytes for tensor in (*part.inputs, *part.outputs))
         for kind in _KINDS:
             for (first, stop), part in inside.items():
                 if clock.late():
                     return
-                if self._least_between(first, stop) > least[first, stop]:
-                    self._price_between(part, (first, stop), kind)
+                if any(self._least_between(first, stop, place) > least[first, stop] for place in self._places):
+                    self._price_between(part, (first, stop), kind, kept)
 
-    def _least_between(self, first: int, stop: int) -> float:
-        """The least cost of a chain from one cut to another, of what is priced."""
+    def _add(self, span: tuple[int, int], one: _Priced) -> None:
+        self.priced.setdefault(span, []).append(one)
+        lower = tuple(map(min, one.pieces, one.joined))
+        self.least[span] = tuple(map(min, self.least.get(span, lower), lower))
+
+    @property
+    def _places(self) -> range:
+        return range(len(self.capacities))
+
+    @property
+    def _nowhere(self) -> tuple[float, ...]:
+        return (math.inf,) * len(self.capacities)
+
+    def _least_between(self, first: int, stop: int, at: int) -> float:
+        """The least cost of a chain from one cut to another with one of the capacities, of what is priced."""
         cuts = [cut for cut in self.cuts if first <= cut <= stop]
         least = dict.fromkeys(cuts, math.inf) | {first: 0.0}
         for place, begin in enumerate(cuts):
             for end in cuts[place + 1 :]:
-                cost = min((min(one.pieces, one.joined) for one in self.priced.get((begin, end), ())), default=math.inf)
+                cost = self.least.get((begin, end), self._nowhere)[at]
                 least[end] = min(least[end], least[begin] + cost)
         return least[stop]
 
-    def _price_between(self, inside: Graph, span: tuple[int, int], kind: _Kind) -> None:
+    def _price_between(self, inside: Graph, span: tuple[int, int], kind: _Kind, kept: float) -> None:
         found = _way(inside, kind)
         if found is None:
             return
         segment, cut_off = found
+        if (segment.strips - 1) * sum(tflm_persistent(inside).operator_bytes) > kept:
+            return
         try:
             network = _written(inside, [found])
         except DownsetError:
             return
-        costs = self._cost(_in_pieces(network)), self._cost(network)
-        if min(costs) < math.inf:
+        costs = self._costs(_in_pieces(network)), self._costs(network)
+        if min(map(min, costs)) < math.inf:
             first, stop = span
             again = frozenset(first + op for op in segment.recomputed)
             moved = replace(segment, first=first, stop=stop, recomputed=again)
             way = _Way(moved, frozenset(first + op for op in cut_off))
-            self.priced[span].append(_Priced(*costs, tflm_kept(network) - tflm_kept(inside), way))
+            self._add(span, _Priced(*costs, tflm_kept(network) - tflm_kept(inside), way))
 
-    def _cost(self, network: Graph) -> float:
-        """The quick residency of the operators in their sequence; infinity where one does not fit."""
+    def _costs(self, network: Graph) -> tuple[float, ...]:
+        """By capacity, the quick residency of the operators in their sequence; infinity where one does not fit."""
         request = MemoriesRequest(
-            self.fast_bytes, TFLM_WITHOUT_OFFSETS, inputs="slow", outputs="slow", prices=self.prices
+            self.capacities[0], TFLM_WITHOUT_OFFSETS, inputs="slow", outputs="slow", prices=self.prices
         )
         try:
             problem = memories_form(network, request).problem
         except DownsetError:
-            return math.inf
-        return quick_residency(problem, range(len(network.ops))).cost
+            return self._nowhere
+        order = range(len(network.ops))
+        need = max(map(problem.need_bytes, order), default=0)
+        return tuple(
+            quick_residency(problem.within(capacity), order).cost if need <= capacity else math.inf
+            for capacity in self.capacities
+        )
 
-    def best(self, kept: float) -> tuple[_Way, ...]:
-        """The ways in strips of the chain of least cost whose further operators keep no more bytes."""
-        chains: dict[tuple[int, bool], list[_Chain]] = {(0, False): [_Chain(0.0, 0, ())]}
+    def best(self, at: int, kept: float) -> _Chain:
+        """The chain of least cost with one of the capacities, whose further operators keep no more bytes."""
+        none = _Chain(math.inf, 0, ())
+        chains: dict[tuple[int, bool], list[_Chain]] = {(0, False): [none._replace(cost=0.0)]}
         """By cut, and whether the activation there is in pieces: the chains that nothing betters in both figures."""
         for (first, stop), ways in sorted(self.priced.items()):
             for pieces, one in product((False, True), ways):
                 for before in chains.get((first, pieces), ()) if one.way or not pieces else ():
                     segments = before.ways if one.way is None else (*before.ways, one.way)
-                    for after, cost in ((True, one.pieces), (False, one.joined)):
+                    for after, cost in ((True, one.pieces[at]), (False, one.joined[at])):
                         made = _Chain(before.cost + cost, before.kept + one.kept, segments)
                         if made.cost < math.inf and made.kept <= kept:
                             _offer(chains.setdefault((stop, after), []), made, bounded=kept < math.inf)
-        return min(chains.get((len(self.graph.ops), False), [_Chain(0.0, 0, ())]), key=lambda one: one.cost).ways
+        return min(chains.get((len(self.graph.ops), False), [none]), key=lambda one: one.cost)
 
 
 class _Chain(NamedTuple):

@@ -126,7 +126,12 @@ def _comment(fit: MemoriesFit, path: Path) -> Sequence[str]:
         "// - MemoriesHold(fast, slow): the linker puts both memories at the distance below.",
         f"// - The firmware links {kernels}: others may ask for more scratch than the",
         f"//   {memories.scratch_bytes:,} bytes at the beginning of {lower} memory, and get it between the memories.",
-        *(["// - What TFLite Micro keeps from run to run lies in slow memory. Its accesses are not in the bytes above."] * bool(memories.slow_persistent_bytes)),
+        *(
+            [
+                "// - What TFLite Micro keeps from run to run lies in slow memory. Its accesses are not in the bytes above."
+            ]
+            * bool(memories.slow_persistent_bytes)
+        ),
         "// - The planner is bounded as below: tflite::MicroAllocator::Create(persistent, n, arena, kArenaBytes) would",
         "//   let it write its notes between the memories while tensors are allocated.",
         "// - The caller gives inputs and takes outputs by pointers of the interpreter, in whichever memory they lie.",
