@@ -121,14 +121,19 @@ def test_the_file_does_what_the_plan_says(branches, tmp_path, distance):
     assert all(ours <= one.moved_bytes + one.direct_bytes for one in fitted.others)
 
 
-def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_path):
+@pytest.fixture
+def chain(tmp_path):
+    """Five convolutions, no two wide tensors of which fit 20,000 bytes."""
     net = TfliteNet(4, size=32, dtype="int8")
     x = net.input(4)
     for _ in range(4):
         x = net.conv(x, 16, 3)
-    path, output = net.save(tmp_path / "chain.tflite", [net.conv(x, 2)]), tmp_path / "moved.tflite"
-    fast = room(path, 20_000)
-    fitted = ds.fit_memories(path, fast_bytes=fast, slow_bytes=1 << 20, output=output, time_limit_s=3)
+    return net.save(tmp_path / "chain.tflite", [net.conv(x, 2)])
+
+
+def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(chain, tmp_path):
+    output, fast = tmp_path / "moved.tflite", room(chain, 20_000)
+    fitted = ds.fit_memories(chain, fast_bytes=fast, slow_bytes=1 << 20, output=output, time_limit_s=3)
     assert len(fitted.graph.ops) > fitted.original_operators == 5
     found = ran(output)
     assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
@@ -136,6 +141,37 @@ def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_
     assert found.moved + found.direct < 0.5 * whole
     assert fitted.outputs.proven and fitted.outputs.equal
     assert "in strips of rows" in " ".join(map(str, memories_document(fitted).sections[2].parts[0].lines))
+
+
+@pytest.mark.parametrize("distance", [None, -(1 << 23)])
+def test_the_persistent_part_may_lie_in_slow_memory(branches, tmp_path, distance, fails):
+    """Then fast memory may be smaller than that part, and the file has another table of offsets."""
+    output, tail = tmp_path / "moved.tflite", tflm.measure(branches, steps=1).tail_bytes
+    given = {"fast_bytes": tail + 64, "slow_bytes": 1 << 20, "distance_bytes": distance, "time_limit_s": 2}
+    with pytest.raises(InfeasibleError, match="persistent='slow'"):
+        ds.fit_memories(branches, **given | {"fast_bytes": tail - 64})
+    with pytest.raises(InfeasibleError):
+        ds.fit_memories(branches, **given)
+    fitted = ds.fit_memories(branches, **given | {"fast_bytes": 10_000}, persistent="slow", output=output)
+    found, memories = ran(output), two_memories(output)
+    assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
+    assert fitted.outputs.equal and fitted.outputs.proven
+    assert memories.persistent_in == "slow" and fitted.tail_bytes <= memories.persistent_bytes
+    assert fitted.fast_taken_bytes <= 10_000 < fitted.fast_taken_bytes + memories.persistent_bytes
+    assert fitted.slow_taken_bytes >= memories.persistent_bytes + found.tops[False]
+    told = memories_document(fitted)
+    assert "its accesses are not counted" in told.verdict.headline
+    assert "at the end of slow memory" in str(told.sections[3])
+
+
+def test_a_file_in_strips_is_no_larger_than_was_said(chain):
+    given = {"fast_bytes": 20_000, "slow_bytes": 1 << 20, "persistent": "slow", "time_limit_s": 2}
+    free = ds.fit_memories(chain, **given)
+    before, after = free.disk_bytes
+    assert free.original_operators and after > 1.2 * before
+    held = ds.fit_memories(chain, **given, larger=1.2)
+    assert not held.original_operators
+    assert held.slow_traffic_bytes > free.slow_traffic_bytes
 
 
 def test_all_of_it_in_fast_memory_moves_nothing(branches, tmp_path):
@@ -275,15 +311,16 @@ def test_fast_memory_below_what_an_operator_needs_is_named_with_the_least(branch
 
 
 def test_the_least_that_would_do_does(tmp_path):
-    """MEAN reads a tensor many times by a kernel of unknown loops: its operands have to lie in fast memory."""
+    """SOFTMAX reads a tensor many times by a kernel of unknown loops: its operands have to lie in fast memory. Strips,
+    which need less, make the file larger."""
     path = softmaxed(tmp_path / "m.tflite")
     taken = tflm.measure(path, steps=1).tail_bytes
     with pytest.raises(InfeasibleError, match="is enough") as said:
-        ds.fit_memories(path, fast_bytes=taken + 2048, slow_bytes=1 << 20)
+        ds.fit_memories(path, fast_bytes=taken + 2048, slow_bytes=1 << 20, larger=1.0)
     least = said.value.figures["least_bytes"]
-    assert ds.fit_memories(path, fast_bytes=least + 512, slow_bytes=1 << 20).outputs.proven
+    assert ds.fit_memories(path, fast_bytes=least + 512, slow_bytes=1 << 20, larger=1.0).outputs.proven
     with pytest.raises(InfeasibleError):
-        ds.fit_memories(path, fast_bytes=least - 64, slow_bytes=1 << 20)
+        ds.fit_memories(path, fast_bytes=least - 64, slow_bytes=1 << 20, larger=1.0)
 
 
 def softmaxed(path):
