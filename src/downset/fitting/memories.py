@@ -11,9 +11,10 @@ from typing import NamedTuple
 from downset.budget import Budget
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.job import FilePath, Listener, SearchTime
+from downset.fitting.memories_chains import Room, find_strips
 from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import MovedFile, other_plans, result_of
-from downset.fitting.memories_strips import Room, networks_in_strips
+from downset.fitting.memories_strips import network_in_strips
 from downset.fitting.preparing import refuse_moves
 from downset.formats.firmware_memories import description_bytes, note_bytes
 from downset.formats.reading import check_readable, load
@@ -29,6 +30,7 @@ from downset.memory.records import align_up
 from downset.memory.reference_scratch import scratch_of_operators
 from downset.messages import Message, Setting
 from downset.partial.memory_form import tflm_kept
+from downset.partial.search import PartialLimits
 from downset.process.file_ranges import check_state, file_state
 from downset.process.limits import limits
 from downset.process.whole_files import copy_whole
@@ -48,9 +50,11 @@ _BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
 _BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
 _ROUNDS = 4
 """Plans for a larger persistent part that are tried at most: each move takes a node and a tensor of it."""
-_WHOLE_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.3, 0.5, 0.6, 0.8
-"""Shares of the time that is left: for the plan of the network as it is, for the search for strips, for each plan of a
-network in strips, and for a plan that no strips follow."""
+_WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
+"""Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
+a network in strips, and for a plan that no strips follow."""
+_ABOUT = 1024
+"""Bytes to which the fast memory is rounded up that strips are said to need."""
 _RUN_DISTANCE = 1 << 26
 """The distance at which a file is run here whose own is too long for this machine."""
 
@@ -119,6 +123,7 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
     with limits(operators=len(graph.ops)), tempfile.TemporaryDirectory(prefix="downset-") as folder:
         job = _MemoriesJob(options, graph, Path(folder), listener, SearchTime(options.time_limit_s))
         _scratch(graph, options.kernels)  # an unknown one is told before TFLite Micro runs
+        _check_allocation(path, graph, _memories(job, 0, 0))
         listener.progress("running the original in TFLite Micro")
         tail_bytes = tflm.measure(path, seed=options.seed, steps=1).tail_bytes
         with listener.searching():
@@ -184,7 +189,7 @@ def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
     errors: list[DownsetError] = []
     largest = Policy(None, job.options.larger)
     before = Path(job.options.model).stat().st_size
-    for number, network in enumerate(_networks(job, tail_bytes)):
+    for number, network in enumerate(_networks(job, tail_bytes, errors)):
         kept = tail_bytes + max(0, tflm_kept(network.graph) - tflm_kept(job.graph))
         try:
             moved = _of_network(job, network, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
@@ -195,6 +200,8 @@ def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
             continue
         if best is None or moved.plan.evidence.value < best.plan.evidence.value:
             best = moved
+        if not best.plan.evidence.value:
+            return best
     if best is None:
         raise errors[0]
     return best
@@ -208,23 +215,32 @@ class _Network(NamedTuple):
     share: float
 
 
-def _networks(job: _MemoriesJob, tail_bytes: int) -> Iterator[_Network]:
-    """Yields the network as it is, and in strips where all of it does not fit fast memory."""
+def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[_Network]:
+    """Yields the network as it is, and in strips where all of it does not fit fast memory. `errors`: why what was
+    yielded has no file; what strips need is added to the first."""
     options = job.options
     counted = options.persistent == "fast"
-    capacity = options.fast_bytes - (tail_bytes if counted else 0)
-    if options.distance > 0:
-        capacity -= _scratch(job.graph, options.kernels)
+    taken = (tail_bytes if counted else 0) + (_scratch(job.graph, options.kernels) if options.distance > 0 else 0)
+    capacity = options.fast_bytes - taken
     fits = peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0
     yield _Network(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
     if fits:
         return
     job.listener.progress("searching strips")
+    search = PartialLimits(work_limit=options.work_limit, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
     with job.search_time.running():
-        networks = list(
-            networks_in_strips(job.graph, Room(capacity, counted), _prices(options), job.budget(_CHAIN_SHARE).start())
-        )
-    for graph in networks:
+        within = network_in_strips(job.graph, capacity, search, counted=counted)
+    if within is not None:
+        yield _Network(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
+    with job.search_time.running():
+        clock = job.budget(_CHAIN_SHARE).start()
+        strips = find_strips(job.graph, Room(capacity, counted), _prices(options), clock)
+    least = errors[0].figures.get("least_bytes") if errors else None
+    if isinstance(least, int) and capacity < strips.least_bytes < least - taken:
+        in_strips = align_up(int(strips.least_bytes) + taken, _ABOUT)
+        told = Message(errors[0].message, ", and in strips about ", Setting("fast_bytes", in_strips))
+        errors[0] = InfeasibleError(told, figures={**errors[0].figures, "in_strips_bytes": in_strips})
+    for graph in strips.networks:
         yield _Network(graph, TFLM_WITHOUT_OFFSETS, _STRIPS_SHARE)
 
 
@@ -295,9 +311,8 @@ def _check_allocation(path: Path, graph: Graph, memories: TwoMemories) -> None:
     """Raise InfeasibleError where TFLite Micro has no room for its notes while it allocates the tensors of the file."""
     described, noted = (count(path, graph, memories.kernels) for count in (description_bytes, note_bytes))
     fast_room = memories.fast_bytes - memories.fast_persistent_bytes
-    needs = ((fast_room, described, "fast"), (memories.slow_end, noted, "slow"))
-    if memories.distance < 0:
-        needs = ((memories.slow_end, described + noted, "slow"),)
+    in_slow = noted if memories.distance > 0 else noted + described
+    needs = ((fast_room, noted + described - in_slow, "fast"), (memories.slow_end, in_slow, "slow"))
     for room, needed, side in needs:
         if room < needed:
             raise InfeasibleError(
@@ -328,12 +343,13 @@ def _plan(job: _MemoriesJob, network: _Network, memories: TwoMemories) -> Memori
     except InfeasibleError as error:
         least = error.figures.get("least_bytes")
         taken = options.fast_bytes - memories.fast_capacity
+        kept = "TFLite Micro's persistent part and " if options.persistent == "fast" else ""
         if not isinstance(least, int) or error.figures.get("limit_bytes") != memories.fast_capacity:
             raise
         raise InfeasibleError(
             Message(
                 error.message,
-                f"; with {format_bytes(taken)} B for TFLite Micro's persistent part and scratch, ",
+                f"; with {format_bytes(taken)} B for {kept}scratch, ",
                 Setting("fast_bytes", least + taken),
                 " is enough",
             ),

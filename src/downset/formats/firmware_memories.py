@@ -126,12 +126,7 @@ def _comment(fit: MemoriesFit, path: Path) -> Sequence[str]:
         "// - MemoriesHold(fast, slow): the linker puts both memories at the distance below.",
         f"// - The firmware links {kernels}: others may ask for more scratch than the",
         f"//   {memories.scratch_bytes:,} bytes at the beginning of {lower} memory, and get it between the memories.",
-        *(
-            [
-                "// - What TFLite Micro keeps from run to run lies in slow memory. Its accesses are not in the bytes above."
-            ]
-            * bool(memories.slow_persistent_bytes)
-        ),
+        *_kept_in_slow_memory(memories),
         "// - The planner is bounded as below: tflite::MicroAllocator::Create(persistent, n, arena, kArenaBytes) would",
         "//   let it write its notes between the memories while tensors are allocated.",
         "// - The caller gives inputs and takes outputs by pointers of the interpreter, in whichever memory they lie.",
@@ -152,8 +147,19 @@ def _comment(fit: MemoriesFit, path: Path) -> Sequence[str]:
     ]
 
 
+def _kept_in_slow_memory(memories: TwoMemories) -> Sequence[str]:
+    if not memories.slow_persistent_bytes:
+        return ()
+    return (
+        "// - What TFLite Micro keeps from run to run lies in slow memory. Its accesses are no part of",
+        "//   the bytes above.",
+    )
+
+
 def _constants(fit: MemoriesFit, path: Path) -> list[str]:
     memories, prefix = fit.memories, identifier(path.stem)
+    kept, in_slow = memories.persistent_bytes, str(memories.persistent_in == "slow").lower()
+    notes = note_bytes(path, fit.graph, fit.kernels)
     return [
         "",
         "#include <stdint.h>",
@@ -166,11 +172,11 @@ def _constants(fit: MemoriesFit, path: Path) -> list[str]:
         f"constexpr size_t kFastBytes = {memories.fast_bytes};  // of these, tensors take {fit.plan.fast_bytes}",
         f"constexpr size_t kSlowBytes = {memories.slow_bytes};  // of these, tensors take {fit.plan.slow_bytes}",
         f"constexpr intptr_t kDistance = {memories.distance};  // the address of slow memory less that of fast memory",
-        f"constexpr size_t kPersistentBytes = {memories.persistent_bytes};  // at the end of {memories.persistent_in} memory",
-        f"constexpr bool kPersistentInSlow = {str(memories.persistent_in == 'slow').lower()};",
+        f"constexpr size_t kPersistentBytes = {kept};  // at the end of {memories.persistent_in} memory",
+        f"constexpr bool kPersistentInSlow = {in_slow};",
         f"constexpr size_t kScratchBytes = {memories.scratch_bytes};  // at the beginning of the lower memory",
         f"constexpr size_t kArenaBytes = {arena_bytes(memories)};  // from the lower memory to the end of the higher",
-        f"constexpr int kNoteBytes = {note_bytes(path, fit.graph, fit.kernels)};  // of TFLite Micro's planner, while tensors are allocated",
+        f"constexpr int kNoteBytes = {notes};  // of TFLite Micro's planner, while tensors are allocated",
         f"constexpr intptr_t kAlignment = {ALIGNMENT};",
         'static_assert(kDistance % kAlignment == 0, "tensors in slow memory are not aligned");',
         "static_assert((kDistance > 0 ? kDistance : -kDistance) >= intptr_t(kDistance > 0 ? kFastBytes : kSlowBytes),",

@@ -26,9 +26,9 @@ class TwoMemories:
 
     `fast_bytes` and `slow_bytes`: sizes of the memories. `distance`: the address of slow memory less that of fast
     memory; negative where slow memory lies lower. `persistent_bytes`: at the end of the memory `persistent_in`, for
-    what TFLite Micro keeps from run to run; no tensor lies there. `scratch_bytes`: at the beginning of the lower memory, for the scratch
-    of kernels, which TFLite Micro puts into the first gap; no tensor lies there. `kernels`: the library whose scratch
-    this is.
+    what TFLite Micro keeps from run to run; no tensor lies there. `scratch_bytes`: at the beginning of the lower
+    memory, for the scratch of kernels, which TFLite Micro puts into the first gap; no tensor lies there. `kernels`: the
+    library whose scratch this is.
     """
 
     fast_bytes: int

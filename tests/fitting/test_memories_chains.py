@@ -7,8 +7,8 @@ import random
 import pytest
 
 from downset.budget import Budget
-from downset.fitting import memories_strips
-from downset.fitting.memories_strips import Room, _Chain, _ChainSearch, _cuts, _Priced, networks_in_strips
+from downset.fitting import memories_chains
+from downset.fitting.memories_chains import Room, _Chain, _ChainSearch, _cuts, _Priced, find_strips
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.memories.of_graph import Prices
@@ -43,7 +43,7 @@ def test_the_chain_is_the_cheapest_of_all_that_keep_to_the_bytes(seed):
             cost = [tuple(float(numbers.randint(1, 20)) for _ in range(2)) for _ in range(2)]
             way = None if number == 0 else (first, stop, number)
             pieces = (math.inf, math.inf) if way is None else cost[0]
-            search._add((first, stop), _Priced(pieces, cost[1], 0 if way is None else numbers.randint(0, 9), way))
+            search._add((first, stop), _Priced(pieces, cost[1], 0 if way is None else numbers.randint(0, 9), 1.0, way))
     for kept, at in itertools.product((0, 7, 15, math.inf), (0, 1)):
         every = [one for one in chains(search, 0, False, at) if one.kept <= kept]
         best = search.best(at, kept)
@@ -72,7 +72,7 @@ def test_networks_in_strips_compute_the_same_and_keep_to_their_share(seed, with_
     path = inverted(tmp_path / "m.tflite", seed)
     graph = load(path)
     room = Room((3 if with_persistent else 1) * max(one.nbytes for one in graph.tensors) // 2, with_persistent)
-    networks = [*networks_in_strips(graph, room, Prices(), Budget(5.0, 200_000).start())]
+    networks = find_strips(graph, room, Prices(), Budget(5.0, 200_000).start()).networks
     assert networks
     for network in networks:
         written = tmp_path / "strips.tflite"
@@ -82,7 +82,7 @@ def test_networks_in_strips_compute_the_same_and_keep_to_their_share(seed, with_
         assert compare_outputs(path, written, runtime="tflm", source=FeedSource(None, 0, ()), proof=proof).equal
         if with_persistent:
             # ways that are alike share constants, which are counted for each
-            assert tflm_kept(network) - tflm_kept(graph) <= memories_strips._SHARES[-1] * room.nbytes + 24 * 64
+            assert tflm_kept(network) - tflm_kept(graph) <= memories_chains._SHARES[-1] * room.nbytes + 24 * 64
 
 
 def test_cuts_lie_where_one_tensor_lives(tmp_path):
