@@ -147,12 +147,10 @@ def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(chai
 def test_the_persistent_part_may_lie_in_slow_memory(branches, tmp_path, distance, fails):
     """Then fast memory may be smaller than that part, and the file has another table of offsets."""
     output, tail = tmp_path / "moved.tflite", tflm.measure(branches, steps=1).tail_bytes
-    given = {"fast_bytes": tail + 64, "slow_bytes": 1 << 20, "distance_bytes": distance, "time_limit_s": 2}
+    given = {"fast_bytes": 10_000, "slow_bytes": 1 << 20, "distance_bytes": distance, "time_limit_s": 2}
     with pytest.raises(InfeasibleError, match="persistent='slow'"):
         ds.fit_memories(branches, **given | {"fast_bytes": tail - 64})
-    with pytest.raises(InfeasibleError):
-        ds.fit_memories(branches, **given)
-    fitted = ds.fit_memories(branches, **given | {"fast_bytes": 10_000}, persistent="slow", output=output)
+    fitted = ds.fit_memories(branches, **given, persistent="slow", output=output)
     found, memories = ran(output), two_memories(output)
     assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
     assert fitted.outputs.equal and fitted.outputs.proven
@@ -327,6 +325,18 @@ def softmaxed(path):
     net = TfliteNet(5, size=16, dtype="float32")
     x = net.conv(net.input(4), 8, 3)
     return net.save(path, [net.op("SOFTMAX", (x,), 8, "SoftmaxOptions", beta=1.0)])
+
+
+def test_what_strips_need_is_told_where_an_operator_does_not_fit(tmp_path):
+    """The least of the network as it is, and what strips take: the first is enough with the second's file left out."""
+    path = softmaxed(tmp_path / "m.tflite")
+    given = {"slow_bytes": 1 << 20, "persistent": "slow", "work_limit": 300_000, "time_limit_s": 60}
+    with pytest.raises(InfeasibleError, match="in strips about") as said:
+        ds.fit_memories(path, fast_bytes=800, **given)
+    whole, strips = said.value.figures["least_bytes"], said.value.figures["in_strips_bytes"]
+    assert 800 < strips < whole
+    fitted = ds.fit_memories(path, fast_bytes=strips, **given)
+    assert fitted.original_operators and fitted.outputs.proven
 
 
 def test_slow_memory_that_is_too_small_is_infeasible(branches):

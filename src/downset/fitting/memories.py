@@ -53,6 +53,8 @@ _ROUNDS = 4
 _WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
 """Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
 a network in strips, and for a plan that no strips follow."""
+_SEARCHED = 300
+"""The most operators of a network in strips of which other orders are searched."""
 _ABOUT = 1024
 """Bytes to which the fast memory is rounded up that strips are said to need."""
 _RUN_DISTANCE = 1 << 26
@@ -202,6 +204,10 @@ def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
             best = moved
         if not best.plan.evidence.value:
             return best
+    if best is None and len(errors) > 1:
+        raise InfeasibleError(
+            Message(errors[0].message, "; in strips: ", errors[-1].message), figures=errors[0].figures
+        ) from None
     if best is None:
         raise errors[0]
     return best
@@ -213,6 +219,12 @@ class _Network(NamedTuple):
     graph: Graph
     model: MemoryModel
     share: float
+
+    @property
+    def method(self) -> str:
+        """Strips of many operators run in the sequence in which they were made: a search for another one would take the
+        time that the exact residency needs."""
+        return "joint" if self.model is not TFLM_WITHOUT_OFFSETS or len(self.graph.ops) <= _SEARCHED else "file_order"
 
 
 def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[_Network]:
@@ -335,6 +347,7 @@ def _plan(job: _MemoriesJob, network: _Network, memories: TwoMemories) -> Memori
                 fast=memories.fast_capacity,
                 slow=memories.slow_capacity,
                 memory=network.model,
+                method=network.method,
                 prices=_prices(options),
                 time_limit_s=budget.seconds,
                 work_limit=budget.states,

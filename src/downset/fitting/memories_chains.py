@@ -52,7 +52,7 @@ class _Kind(NamedTuple):
 _KINDS = tuple(_Kind(rows, *how) for rows in (1, 2, 4, 8, 16, 32) for how in product((False, True), repeat=2))
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the room that the persistent part of further operators may take."""
-_UNBOUNDED = 1 << 62
+_UNBOUNDED = 1 << 40
 _MOST = 2
 """Networks in strips that are planned."""
 

@@ -12,15 +12,20 @@ from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import macs
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram
+from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
 from downset.results.memories import MemoriesPlan
 from downset.results.memories_fit import CopySpan, MemoriesFit, MovedCopy, OtherPlan
 from downset.results.two_memories import TwoMemories
 from downset.runtimes.versions import versions_of_target
+from downset.text import format_bytes
 
 __all__ = ["MovedFile", "other_plans", "result_of"]
 
 _OTHERS = ("file_order", "least_peak", "belady")
+_MUCH = 3
+"""The share of fast memory, as one part of so many, from which on the persistent part is told as one that tensors
+lack."""
 _OTHERS_S = 0.1
 """The share of the time limit that each other plan may take."""
 
@@ -70,10 +75,19 @@ def result_of(
     original: Graph,
 ) -> MemoriesFit:
     """The result. The file is written already where that was asked for."""
-    notes = []
+    notes: list[str] = []
     if options.kernels is None:
         notes.append(
             "room is left for the scratch of the reference kernels: name those of the firmware, as others ask for more"
+        )
+    kept = moved.memories.fast_persistent_bytes
+    if _MUCH * kept > moved.memories.fast_bytes and moved.plan.evidence.value:
+        notes.append(
+            Message(
+                f"TFLite Micro's persistent part takes {format_bytes(kept)} B of fast memory; ",
+                Setting("persistent", "slow"),
+                " leaves them to tensors",
+            )
         )
     return MemoriesFit(
         model=str(options.model),
