@@ -330,7 +330,7 @@ def softmaxed(path):
 def test_what_strips_need_is_told_where_an_operator_does_not_fit(tmp_path):
     """The least of the network as it is, and what strips take: the first is enough with the second's file left out."""
     path = softmaxed(tmp_path / "m.tflite")
-    given = {"slow_bytes": 1 << 20, "persistent": "slow", "work_limit": 300_000, "time_limit_s": 60}
+    given = {"slow_bytes": 1 << 20, "distance_bytes": -(1 << 20), "persistent": "slow", "work_limit": 300_000}
     with pytest.raises(InfeasibleError, match="in strips about") as said:
         ds.fit_memories(path, fast_bytes=800, **given)
     whole, strips = said.value.figures["least_bytes"], said.value.figures["in_strips_bytes"]
@@ -446,7 +446,9 @@ def test_the_header_states_what_the_plan_left_room_for(branches, tmp_path):
         memories_firmware(replace(fitted, output_path=None))
 
 
-def test_the_header_compiles_as_cxx_11(branches, tmp_path):
+@pytest.mark.parametrize(("distance", "persistent"), [("16MB", "fast"), ("-16MB", "slow")])
+def test_the_header_compiles_as_cxx_11(branches, tmp_path, distance, persistent):
+    """Its planner keeps its notes in slow memory; what TFLite Micro keeps lies at the end of the stated memory."""
     import shutil
     import subprocess
 
@@ -454,17 +456,23 @@ def test_the_header_compiles_as_cxx_11(branches, tmp_path):
         pytest.skip("no g++")
     output, header = tmp_path / "moved.tflite", tmp_path / "moved.h"
     written = ("-o", output, "--header", header, "--kernels", "reference", "--time-limit", "2s")
-    output_of("fit", branches, "--fast", str(room(branches, 10_000)), "--slow", "1MB", "--distance", "16MB", *written)
+    sizes = ("--fast", str(room(branches, 10_000)), "--slow", "1MB", "--distance", distance, "--persistent", persistent)
+    output_of("fit", branches, *sizes, *written)
+    side, size = ("slow", "kSlowBytes") if persistent == "slow" else ("fast", "kFastBytes")
+    lower = "slow" if distance[0] == "-" else "fast"
     (tmp_path / "main.cc").write_text(
         '#include "moved.h"\n'
-        "struct Planner { virtual int Init(unsigned char*, int bytes) { return bytes; } virtual ~Planner() {}\n"
-        " void operator delete(void*) {} };\n"
+        "struct Planner { unsigned char* at;\n virtual int Init(unsigned char* notes, int bytes) { at = notes; return bytes; }\n"
+        " virtual ~Planner() {} void operator delete(void*) {} };\n"
         "struct Allocator { protected: Allocator(int*, int*, Planner*) {} };\n"
-        "int main() { namespace m = downset_moved; auto* fast = reinterpret_cast<unsigned char*>(0x10000000);"
-        " auto* slow = fast + m::kDistance; static m::BoundedPlanner<Planner> planner(slow);\n"
+        "int main() { namespace m = downset_moved; auto* fast = reinterpret_cast<unsigned char*>(0x10000000);\n"
+        " auto* slow = fast + m::kDistance; auto* given = fast + 4096;\n"
+        " static m::BoundedPlanner<Planner> planner(slow);\n"
         " static int one, two; static m::TwoMemoriesAllocator<Allocator> allocator(&one, &two, &planner);\n"
-        " return m::MemoriesHold(fast, slow) && !m::MemoriesHold(fast, slow + 16) && planner.Init(0, 1 << 30) == "
-        "m::kNoteBytes && m::ArenaBase(fast, slow) == fast ? 0 : 1; }\n"
+        " return m::MemoriesHold(fast, slow) && !m::MemoriesHold(fast, slow + 16) && planner.Init(given, 1 << 30) == "
+        f"m::kNoteBytes && planner.at == {'given' if lower == 'slow' else 'slow'}\n"
+        f" && m::PersistentBase(fast, slow) + m::kPersistentBytes == {side} + m::{size}"
+        f" && m::ArenaBase(fast, slow) == {lower} ? 0 : 1; }}\n"
     )
     program = tmp_path / "main"
     subprocess.run(
