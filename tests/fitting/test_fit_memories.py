@@ -462,7 +462,8 @@ def test_the_header_compiles_as_cxx_11(branches, tmp_path, distance, persistent)
     lower = "slow" if distance[0] == "-" else "fast"
     (tmp_path / "main.cc").write_text(
         '#include "moved.h"\n'
-        "struct Planner { unsigned char* at;\n virtual int Init(unsigned char* notes, int bytes) { at = notes; return bytes; }\n"
+        "struct Planner { unsigned char* at;\n"
+        " virtual int Init(unsigned char* notes, int bytes) { at = notes; return bytes; }\n"
         " virtual ~Planner() {} void operator delete(void*) {} };\n"
         "struct Allocator { protected: Allocator(int*, int*, Planner*) {} };\n"
         "int main() { namespace m = downset_moved; auto* fast = reinterpret_cast<unsigned char*>(0x10000000);\n"
