@@ -38,7 +38,8 @@ class Machine:
         self.at = table[3:].tolist()
         distance = self.said["distance"]
         self.start = {True: max(0, -distance), False: max(0, distance)}
-        self.size = {True: self.said["fast_bytes"] - self.said["persistent_bytes"], False: self.said["slow_bytes"]}
+        self.size = {True: self.said["fast_bytes"], False: self.said["slow_bytes"]}
+        self.size[self.said.get("persistent_in", "fast") == "fast"] -= self.said["persistent_bytes"]
         self.held = []  # (first byte, last, tensor), the newest last
 
     def nbytes(self, tensor):

@@ -41,6 +41,8 @@ CHOSEN = {
     "distance_bytes": ("--distance", "-0x3C88000", -0x3C88000),
     "output": ("--output", "o.tflite", "o.tflite"),
     "kernels": ("--kernels", "cmsis-nn-dsp", "cmsis-nn-dsp"),
+    "persistent": ("--persistent", "slow", "slow"),
+    "larger": ("--larger", "1.5x", 1.5),
     "prices": ("--prices", "load=2,read=3.5", {"load": 2.0, "read": 3.5}),
     "time_limit_s": ("--time-limit", "7s", 7.0),
     "work_limit": ("--work-limit", "9", 9),
@@ -119,14 +121,19 @@ def test_the_file_does_what_the_plan_says(branches, tmp_path, distance):
     assert all(ours <= one.moved_bytes + one.direct_bytes for one in fitted.others)
 
 
-def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_path):
+@pytest.fixture
+def chain(tmp_path):
+    """Five convolutions, no two wide tensors of which fit 20,000 bytes."""
     net = TfliteNet(4, size=32, dtype="int8")
     x = net.input(4)
     for _ in range(4):
         x = net.conv(x, 16, 3)
-    path, output = net.save(tmp_path / "chain.tflite", [net.conv(x, 2)]), tmp_path / "moved.tflite"
-    fast = room(path, 20_000)
-    fitted = ds.fit_memories(path, fast_bytes=fast, slow_bytes=1 << 20, output=output, time_limit_s=3)
+    return net.save(tmp_path / "chain.tflite", [net.conv(x, 2)])
+
+
+def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(chain, tmp_path):
+    output, fast = tmp_path / "moved.tflite", room(chain, 20_000)
+    fitted = ds.fit_memories(chain, fast_bytes=fast, slow_bytes=1 << 20, output=output, time_limit_s=3)
     assert len(fitted.graph.ops) > fitted.original_operators == 5
     found = ran(output)
     assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
@@ -134,6 +141,35 @@ def test_a_chain_of_wide_layers_is_computed_in_strips_where_that_moves_less(tmp_
     assert found.moved + found.direct < 0.5 * whole
     assert fitted.outputs.proven and fitted.outputs.equal
     assert "in strips of rows" in " ".join(map(str, memories_document(fitted).sections[2].parts[0].lines))
+
+
+@pytest.mark.parametrize("distance", [None, -(1 << 23)])
+def test_the_persistent_part_may_lie_in_slow_memory(branches, tmp_path, distance, fails):
+    """Then fast memory may be smaller than that part, and the file has another table of offsets."""
+    output, tail = tmp_path / "moved.tflite", tflm.measure(branches, steps=1).tail_bytes
+    given = {"fast_bytes": 10_000, "slow_bytes": 1 << 20, "distance_bytes": distance, "time_limit_s": 2}
+    with pytest.raises(InfeasibleError, match="persistent='slow'"):
+        ds.fit_memories(branches, **given | {"fast_bytes": tail - 64})
+    fitted = ds.fit_memories(branches, **given, persistent="slow", output=output)
+    found, memories = ran(output), two_memories(output)
+    assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
+    assert fitted.outputs.equal and fitted.outputs.proven
+    assert memories.persistent_in == "slow" and fitted.tail_bytes <= memories.persistent_bytes
+    assert fitted.fast_taken_bytes <= 10_000 < fitted.fast_taken_bytes + memories.persistent_bytes
+    assert fitted.slow_taken_bytes >= memories.persistent_bytes + found.tops[False]
+    told = memories_document(fitted)
+    assert "its accesses are not counted" in told.verdict.headline
+    assert "at the end of slow memory" in str(told.sections[3])
+
+
+def test_a_file_in_strips_is_no_larger_than_was_said(chain):
+    given = {"fast_bytes": 20_000, "slow_bytes": 1 << 20, "persistent": "slow", "time_limit_s": 2}
+    free = ds.fit_memories(chain, **given)
+    before, after = free.disk_bytes
+    assert free.original_operators and after > 1.2 * before
+    held = ds.fit_memories(chain, **given, larger=1.2)
+    assert not held.original_operators
+    assert held.slow_traffic_bytes > free.slow_traffic_bytes
 
 
 def test_all_of_it_in_fast_memory_moves_nothing(branches, tmp_path):
@@ -273,21 +309,34 @@ def test_fast_memory_below_what_an_operator_needs_is_named_with_the_least(branch
 
 
 def test_the_least_that_would_do_does(tmp_path):
-    """MEAN reads a tensor many times by a kernel of unknown loops: its operands have to lie in fast memory."""
+    """SOFTMAX reads a tensor many times by a kernel of unknown loops: its operands have to lie in fast memory. Strips,
+    which need less, make the file larger."""
     path = softmaxed(tmp_path / "m.tflite")
     taken = tflm.measure(path, steps=1).tail_bytes
     with pytest.raises(InfeasibleError, match="is enough") as said:
-        ds.fit_memories(path, fast_bytes=taken + 2048, slow_bytes=1 << 20)
+        ds.fit_memories(path, fast_bytes=taken + 2048, slow_bytes=1 << 20, larger=1.0)
     least = said.value.figures["least_bytes"]
-    assert ds.fit_memories(path, fast_bytes=least + 512, slow_bytes=1 << 20).outputs.proven
+    assert ds.fit_memories(path, fast_bytes=least + 512, slow_bytes=1 << 20, larger=1.0).outputs.proven
     with pytest.raises(InfeasibleError):
-        ds.fit_memories(path, fast_bytes=least - 64, slow_bytes=1 << 20)
+        ds.fit_memories(path, fast_bytes=least - 64, slow_bytes=1 << 20, larger=1.0)
 
 
 def softmaxed(path):
     net = TfliteNet(5, size=16, dtype="float32")
     x = net.conv(net.input(4), 8, 3)
     return net.save(path, [net.op("SOFTMAX", (x,), 8, "SoftmaxOptions", beta=1.0)])
+
+
+def test_what_strips_need_is_told_where_an_operator_does_not_fit(tmp_path):
+    """The least of the network as it is, and what strips take: the first is enough with the second's file left out."""
+    path = softmaxed(tmp_path / "m.tflite")
+    given = {"slow_bytes": 1 << 20, "distance_bytes": -(1 << 20), "persistent": "slow", "work_limit": 300_000}
+    with pytest.raises(InfeasibleError, match="in strips about") as said:
+        ds.fit_memories(path, fast_bytes=800, **given)
+    whole, strips = said.value.figures["least_bytes"], said.value.figures["in_strips_bytes"]
+    assert 800 < strips < whole
+    fitted = ds.fit_memories(path, fast_bytes=strips, **given)
+    assert fitted.original_operators and fitted.outputs.proven
 
 
 def test_slow_memory_that_is_too_small_is_infeasible(branches):
@@ -386,7 +435,8 @@ def test_the_header_states_what_the_plan_left_room_for(branches, tmp_path):
     for line in (
         "constexpr intptr_t kDistance = 12845056;",
         f"constexpr size_t kPersistentBytes = {fitted.memories.persistent_bytes};",
-        f"constexpr int kNoteBytes = {note_bytes(fitted)};",
+        f"constexpr int kNoteBytes = {note_bytes(output, fitted.graph, 'reference')};",
+        "constexpr bool kPersistentInSlow = false;",
         "class BoundedPlanner",
         "bool MemoriesHold",
         "resolver.AddReshape()",
@@ -396,7 +446,9 @@ def test_the_header_states_what_the_plan_left_room_for(branches, tmp_path):
         memories_firmware(replace(fitted, output_path=None))
 
 
-def test_the_header_compiles_as_cxx_11(branches, tmp_path):
+@pytest.mark.parametrize(("distance", "persistent"), [("16MB", "fast"), ("-16MB", "slow")])
+def test_the_header_compiles_as_cxx_11(branches, tmp_path, distance, persistent):
+    """Its planner keeps its notes in slow memory; what TFLite Micro keeps lies at the end of the stated memory."""
     import shutil
     import subprocess
 
@@ -404,17 +456,24 @@ def test_the_header_compiles_as_cxx_11(branches, tmp_path):
         pytest.skip("no g++")
     output, header = tmp_path / "moved.tflite", tmp_path / "moved.h"
     written = ("-o", output, "--header", header, "--kernels", "reference", "--time-limit", "2s")
-    output_of("fit", branches, "--fast", str(room(branches, 10_000)), "--slow", "1MB", "--distance", "16MB", *written)
+    sizes = ("--fast", str(room(branches, 10_000)), "--slow", "1MB", "--distance", distance, "--persistent", persistent)
+    output_of("fit", branches, *sizes, *written)
+    side, size = ("slow", "kSlowBytes") if persistent == "slow" else ("fast", "kFastBytes")
+    lower = "slow" if distance[0] == "-" else "fast"
     (tmp_path / "main.cc").write_text(
         '#include "moved.h"\n'
-        "struct Planner { virtual int Init(unsigned char*, int bytes) { return bytes; } virtual ~Planner() {}\n"
-        " void operator delete(void*) {} };\n"
+        "struct Planner { unsigned char* at;\n"
+        " virtual int Init(unsigned char* notes, int bytes) { at = notes; return bytes; }\n"
+        " virtual ~Planner() {} void operator delete(void*) {} };\n"
         "struct Allocator { protected: Allocator(int*, int*, Planner*) {} };\n"
-        "int main() { namespace m = downset_moved; static m::BoundedPlanner<Planner> planner;\n"
+        "int main() { namespace m = downset_moved; auto* fast = reinterpret_cast<unsigned char*>(0x10000000);\n"
+        " auto* slow = fast + m::kDistance; auto* given = fast + 4096;\n"
+        " static m::BoundedPlanner<Planner> planner(slow);\n"
         " static int one, two; static m::TwoMemoriesAllocator<Allocator> allocator(&one, &two, &planner);\n"
-        " auto* fast = reinterpret_cast<unsigned char*>(0x10000000); auto* slow = fast + m::kDistance;\n"
-        " return m::MemoriesHold(fast, slow) && !m::MemoriesHold(fast, slow + 16) && planner.Init(0, 1 << 30) == "
-        "m::kNoteBytes && m::ArenaBase(fast, slow) == fast ? 0 : 1; }\n"
+        " return m::MemoriesHold(fast, slow) && !m::MemoriesHold(fast, slow + 16) && planner.Init(given, 1 << 30) == "
+        f"m::kNoteBytes && planner.at == {'given' if lower == 'slow' else 'slow'}\n"
+        f" && m::PersistentBase(fast, slow) + m::kPersistentBytes == {side} + m::{size}"
+        f" && m::ArenaBase(fast, slow) == {lower} ? 0 : 1; }}\n"
     )
     program = tmp_path / "main"
     subprocess.run(

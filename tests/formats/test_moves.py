@@ -29,6 +29,7 @@ from tests.tflite_net import TfliteNet
 
 FAR = TwoMemories(1 << 15, 1 << 16, 1 << 29, 512, 256, "reference")
 BELOW = replace(FAR, distance=-(1 << 24))
+KEPT_SLOW = replace(FAR, persistent_in="slow")
 
 
 def network(path, numbers, dtype="int8"):
@@ -63,7 +64,7 @@ def test_a_plan_is_a_file_that_computes_the_same_with_a_hole_between_the_memorie
     program = program_of(graph, plan)
     assert program.moves == len(plan.moves)
     moved = tmp_path / "moved.tflite"
-    export_in_memories(moved, graph, program, numbers.choice([FAR, BELOW]))
+    export_in_memories(moved, graph, program, numbers.choice([FAR, BELOW, KEPT_SLOW]))
     found = ran(moved)
     assert (found.moved, found.moves) == (plan.moved_bytes, len(plan.moves))
     memories = two_memories(moved)
@@ -154,6 +155,24 @@ def test_a_tensor_that_does_not_lie_in_its_memories_is_an_invalid_plan(change, s
         prove(original, bad)
 
 
+@pytest.mark.parametrize("memories", [KEPT_SLOW, replace(KEPT_SLOW, distance=BELOW.distance)])
+def test_a_tensor_over_the_persistent_part_is_an_invalid_plan(memories, tmp_path):
+    original, moved, _ = moved_chain(tmp_path, memories)
+    assert prove(original, moved).proven
+    end = memories.slow_base + memories.slow_bytes - memories.persistent_bytes
+
+    def at(offset):
+        change = lambda model, offsets: offsets.__setitem__(3 + int(model.subgraphs[0].outputs[0]), offset)  # noqa: E731
+        return rewritten(moved, tmp_path / "bad.tflite", change)
+
+    assert prove(original, at(end - 512)).proven
+    ran(at(end - 512))
+    with pytest.raises(InvalidPlan, match="outside the room"):
+        prove(original, at(end - 496))
+    with pytest.raises(ValueError, match="unpack"):
+        ran(at(end - 496))
+
+
 def test_a_move_of_another_tensor_is_not_proven(tmp_path):
     original, moved, _ = moved_chain(tmp_path)
 
@@ -229,14 +248,21 @@ def test_a_plan_of_another_network_or_without_copies_is_invalid(tmp_path):
         program_of(graph, replace(plan, order=(0, 1, 2)))
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 2}', '{"format": 1, "fast_bytes": "many"}', "[1]"])
+WRONG_SIDE = FAR.to_json().replace('"format": 1', '"format": 1, "persistent_in": "slow"')
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"format": 2}', '{"format": 1, "fast_bytes": "many"}', "[1]", "1", WRONG_SIDE]
+)
 def test_damaged_records_are_one_line(text):
     with pytest.raises(LoadError, match="not a record of two memories"):
         read_two_memories(text)
 
 
 def test_the_record_is_read_as_it_was_written():
-    assert read_two_memories(BELOW.to_json()) == BELOW
+    for memories in (BELOW, KEPT_SLOW):
+        assert read_two_memories(memories.to_json()) == memories
+    assert "persistent_in" not in BELOW.to_json(), "earlier versions read a record of fast memory"
 
 
 def test_an_arena_of_a_file_with_moves_counts_each_copy(tmp_path):

@@ -23,13 +23,13 @@ int main() {
   auto* slow = reinterpret_cast<unsigned char*>(SLOW);
   if (!MemoriesHold(fast, slow)) return 1;
   if (MemoriesHold(fast + kAlignment, slow) || MemoriesHold(fast, slow + kAlignment)) return 2;
-  static tflite::PersistentArenaBufferAllocator persistent(PersistentBase(fast), kPersistentBytes);
+  static tflite::PersistentArenaBufferAllocator persistent(PersistentBase(fast, slow), kPersistentBytes);
 #ifdef PLAIN
-  tflite::MicroAllocator* allocator = tflite::MicroAllocator::Create(PersistentBase(fast), kPersistentBytes,
+  tflite::MicroAllocator* allocator = tflite::MicroAllocator::Create(PersistentBase(fast, slow), kPersistentBytes,
                                                                      ArenaBase(fast, slow), kArenaBytes);
 #else
   static tflite::NonPersistentArenaBufferAllocator tensors(ArenaBase(fast, slow), kArenaBytes);
-  static BoundedPlanner<tflite::GreedyMemoryPlanner> planner;
+  static BoundedPlanner<tflite::GreedyMemoryPlanner> planner(slow);
   static TwoMemoriesAllocator<tflite::MicroAllocator> made(&persistent, &tensors, &planner);
   tflite::MicroAllocator* allocator = &made;
 #endif

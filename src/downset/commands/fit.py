@@ -160,6 +160,12 @@ class _FitCommand(click.RichCommand):
     "lies lower. Default: slow memory begins where fast memory ends.",
 )
 @click.option(
+    "--persistent",
+    type=click.Choice(["fast", "slow"]),
+    help="The memory that has TFLite Micro's persistent part; in slow memory its accesses are not counted. Default: "
+    "fast.",
+)
+@click.option(
     "--prices",
     type=PRICES,
     metavar="load=2,...",
@@ -178,7 +184,7 @@ class _FitCommand(click.RichCommand):
     type=FACTOR,
     metavar="1.25x",
     help="Leave out files of more than this many times the original's bytes on disk; 1.25x if not given (no limit for "
-    "ort).",
+    "ort, or with --fast).",
 )
 @click.option(
     "--session",
@@ -203,7 +209,7 @@ class _FitCommand(click.RichCommand):
     "Ways to need less", options=["--stream", "--rewrite", "--inexact", "--max-recompute", "--strips", "--front"]
 )
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
-@click.option_panel("Two memories", options=["--fast", "--slow", "--distance", "--prices"])
+@click.option_panel("Two memories", options=["--fast", "--slow", "--distance", "--persistent", "--prices"])
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--json", "--quiet"])
 def fit(
@@ -235,6 +241,7 @@ def fit(
     fast: int | None,
     slow: int | None,
     distance: int | None,
+    persistent: str | None,
     prices: dict[str, float] | None,
     slower: float | None,
     larger: float | None,
@@ -257,7 +264,7 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
-    if fast is not None or slow is not None or distance is not None or prices is not None:
+    if any(given is not None for given in (fast, slow, distance, persistent, prices)):
         fit_in_memories(firmware_files)
         return
     options = FitOptions(

@@ -6,14 +6,17 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
+from downset.budget import Budget
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
-from downset.fitting.job import FilePath, Listener
+from downset.fitting.job import FilePath, Listener, SearchTime
+from downset.fitting.memories_chains import Room, find_strips
 from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import MovedFile, other_plans, result_of
-from downset.fitting.memories_strips import networks_in_strips
+from downset.fitting.memories_strips import network_in_strips
 from downset.fitting.preparing import refuse_moves
-from downset.formats.firmware import planning_bytes
+from downset.formats.firmware_memories import description_bytes, note_bytes
 from downset.formats.reading import check_readable, load
 from downset.formats.tflite.read import body_operators, resource_variables
 from downset.formats.tflite.write import export_in_memories
@@ -34,7 +37,8 @@ from downset.process.whole_files import copy_whole
 from downset.results.comparisons import Comparison
 from downset.results.memories import MemoriesPlan
 from downset.results.memories_fit import MemoriesFit
-from downset.results.two_memories import ALIGNMENT, TwoMemories
+from downset.results.policy import Policy
+from downset.results.two_memories import ALIGNMENT, MemorySide, TwoMemories
 from downset.runtimes import tflm
 from downset.runtimes.compare import compare_outputs, prove_same
 from downset.runtimes.feeds import FeedSource, read_feeds
@@ -46,8 +50,13 @@ _BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
 _BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
 _ROUNDS = 4
 """Plans for a larger persistent part that are tried at most: each move takes a node and a tensor of it."""
-_STRIPS_SHARE = 0.3
-"""The share of the time limit for the search for segments in strips."""
+_WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
+"""Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
+a network in strips, and for a plan that no strips follow."""
+_SEARCHED = 300
+"""The most operators of a network in strips of which other orders are searched."""
+_ABOUT = 1024
+"""Bytes to which the fast memory is rounded up that strips are said to need."""
 _RUN_DISTANCE = 1 << 26
 """The distance at which a file is run here whose own is too long for this machine."""
 
@@ -60,21 +69,26 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     distance_bytes: int | None = None,
     output: FilePath | None = None,
     kernels: str | None = None,
+    persistent: MemorySide = "fast",
     prices: Mapping[str, float] | None = None,
+    larger: float | None = None,
     time_limit_s: float = 10.0,
     work_limit: int | None = None,
     seed: int = 0,
     inputs: Sequence[FilePath] = (),
 ) -> MemoriesFit:
     """Order the network in a .tflite file, and decide what lies in fast memory when and what is moved, for the least
-    bytes to and from slow memory; prove it, run it, and write `output`, which stock TFLite Micro executes.
+    bytes to and from slow memory, in strips of rows where that takes fewer; prove it, run it, and write `output`, which
+    stock TFLite Micro executes.
 
     `fast_bytes` holds tensors, TFLite Micro's persistent part as measured on this host, and the kernels' scratch where
     fast memory lies lower; `slow_bytes` the rest. `distance_bytes`: the address of slow memory less that of fast
     memory, negative where slow memory lies lower; by default slow memory begins where fast memory ends. A move is a
     RESHAPE to the same shape, and one table of offsets places all tensors from the lower memory on. `kernels`: the
     library of the firmware, as `fit` takes it: room is left for its scratch, and operators of which that is not known
-    are refused; "reference" if not given. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
+    are refused; "reference" if not given. `persistent`: the memory at whose end the persistent part lies; in "slow"
+    memory its accesses are no part of the bytes that are counted. `larger`: how many times as large as the original the
+    file may be; strips make it larger. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
     by an operator in slow memory, in any unit; 1 each if not given. `time_limit_s`, `work_limit`, `seed` and `inputs`:
     as `fit` takes them.
 
@@ -89,7 +103,9 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
         distance_bytes=distance_bytes,
         output=output,
         kernels=kernels,
+        persistent=persistent,
         prices=prices,
+        larger=larger,
         time_limit_s=time_limit_s,
         work_limit=work_limit,
         seed=seed,
@@ -107,7 +123,9 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
     graph = _readable(path)
     read_feeds(graph, options.inputs)  # a mistake is told before the searches
     with limits(operators=len(graph.ops)), tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        job = _MemoriesJob(options, graph, _scratch(graph, options.kernels), Path(folder), listener)
+        job = _MemoriesJob(options, graph, Path(folder), listener, SearchTime(options.time_limit_s))
+        _scratch(graph, options.kernels)  # an unknown one is told before TFLite Micro runs
+        _check_allocation(path, graph, _memories(job, 0, 0))
         listener.progress("running the original in TFLite Micro")
         tail_bytes = tflm.measure(path, seed=options.seed, steps=1).tail_bytes
         with listener.searching():
@@ -124,13 +142,17 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
 
 @dataclass(frozen=True, slots=True)
 class _MemoriesJob:
-    """`scratch_bytes`: the most that the kernels of one operator ask for."""
+    """`search_time`: that of all its searches."""
 
     options: TwoMemoriesOptions
     graph: Graph
-    scratch_bytes: int
     folder: Path
     listener: Listener
+    search_time: SearchTime
+
+    def budget(self, share: float) -> Budget:
+        """The budget of a search that takes a share of the time that is left."""
+        return Budget(share * self.search_time.left_s, self.options.work_limit, self.options.seed)
 
 
 def _readable(path: Path) -> Graph:
@@ -167,46 +189,93 @@ def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
     of the original."""
     best: MovedFile | None = None
     errors: list[DownsetError] = []
-    for number, (graph, model) in enumerate(_networks(job, tail_bytes)):
-        kept = tail_bytes + max(0, tflm_kept(graph) - tflm_kept(job.graph))
+    largest = Policy(None, job.options.larger)
+    before = Path(job.options.model).stat().st_size
+    for number, network in enumerate(_networks(job, tail_bytes, errors)):
+        kept = tail_bytes + max(0, tflm_kept(network.graph) - tflm_kept(job.graph))
         try:
-            moved = _of_network(job, graph, model, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
+            moved = _of_network(job, network, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
         except (InfeasibleError, UnsupportedError, LimitReached) as error:
             errors.append(error)
             continue
+        if number and not largest.keeps_size(before, moved.path.stat().st_size):
+            continue
         if best is None or moved.plan.evidence.value < best.plan.evidence.value:
             best = moved
+        if not best.plan.evidence.value:
+            return best
+    if best is None and len(errors) > 1:
+        raise InfeasibleError(
+            Message(errors[0].message, "; in strips: ", errors[-1].message), figures=errors[0].figures
+        ) from None
     if best is None:
         raise errors[0]
     return best
 
 
-def _networks(job: _MemoriesJob, tail_bytes: int) -> Iterator[tuple[Graph, MemoryModel]]:
-    """Yields the networks that are planned, each with the memory model of its plan: as it is, and in strips where all
-    of it does not fit fast memory."""
-    yield job.graph, memory_model("tflm")
-    capacity = job.options.fast_bytes - tail_bytes - job.scratch_bytes
-    if peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0:
+class _Network(NamedTuple):
+    """A network that is planned, under a memory model, in a share of the time that is left."""
+
+    graph: Graph
+    model: MemoryModel
+    share: float
+
+    @property
+    def method(self) -> str:
+        """Strips of many operators run in the sequence in which they were made: a search for another one would take the
+        time that the exact residency needs."""
+        return "joint" if self.model is not TFLM_WITHOUT_OFFSETS or len(self.graph.ops) <= _SEARCHED else "file_order"
+
+
+def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[_Network]:
+    """Yields the network as it is, and in strips where all of it does not fit fast memory. `errors`: why what was
+    yielded has no file; what strips need is added to the first."""
+    options = job.options
+    counted = options.persistent == "fast"
+    taken = (tail_bytes if counted else 0) + (_scratch(job.graph, options.kernels) if options.distance > 0 else 0)
+    capacity = options.fast_bytes - taken
+    fits = peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0
+    yield _Network(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
+    if fits:
         return
-    seconds = _STRIPS_SHARE * job.options.time_limit_s
-    search = PartialLimits(work_limit=job.options.work_limit, time_limit_s=seconds)
-    for graph in networks_in_strips(job.graph, capacity, search):
-        yield graph, TFLM_WITHOUT_OFFSETS
+    job.listener.progress("searching strips")
+    search = PartialLimits(work_limit=options.work_limit, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
+    with job.search_time.running():
+        within = network_in_strips(job.graph, capacity, search, counted=counted)
+    if within is not None:
+        yield _Network(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
+    with job.search_time.running():
+        clock = job.budget(_CHAIN_SHARE).start()
+        strips = find_strips(job.graph, Room(capacity, counted), _prices(options), clock)
+    least = errors[0].figures.get("least_bytes") if errors else None
+    if isinstance(least, int) and capacity < strips.least_bytes < least - taken:
+        in_strips = align_up(int(strips.least_bytes) + taken, _ABOUT)
+        told = Message(errors[0].message, ", and in strips about ", Setting("fast_bytes", in_strips))
+        errors[0] = InfeasibleError(told, figures={**errors[0].figures, "in_strips_bytes": in_strips})
+    for graph in strips.networks:
+        yield _Network(graph, TFLM_WITHOUT_OFFSETS, _STRIPS_SHARE)
 
 
-def _of_network(job: _MemoriesJob, graph: Graph, model: MemoryModel, persistent: int, path: Path) -> MovedFile:
+def _of_network(job: _MemoriesJob, network: _Network, persistent: int, path: Path) -> MovedFile:
     """The file of the best plan of a network, with the room that its own persistent part takes."""
-    tail_bytes = persistent
+    graph, tail_bytes = network.graph, persistent
+    scratch, planned = _scratch(graph, job.options.kernels), None
     for _ in range(_ROUNDS):
-        memories = _memories(job, persistent)
-        job.listener.progress("planning both memories")
-        plan = _plan(job, graph, memories, model)
-        program = program_of(graph, plan, model)
+        memories = _memories(job, persistent, scratch)
+        if (
+            planned is None
+            or memories.fast_capacity < planned.fast_bytes
+            or memories.slow_capacity < planned.slow_bytes
+        ):
+            job.listener.progress("planning both memories")
+            planned = _plan(job, network, memories)
+        program = program_of(graph, planned, network.model)
         export_in_memories(path, graph, program, memories)
         run_path, ran_at = _runnable(path, graph, program, memories)
         tail_bytes = tflm.measure(run_path, steps=1).tail_bytes
         if tail_bytes <= persistent:
-            return MovedFile(path, graph, plan, program, memories, tail_bytes, run_path, ran_at)
+            _check_allocation(path, graph, memories)
+            return MovedFile(path, graph, planned, program, memories, tail_bytes, run_path, ran_at)
         persistent = align_up(tail_bytes + (tail_bytes - persistent) // 4, ALIGNMENT)
     raise LimitReached(
         f"TFLite Micro's persistent part grew with the moves of every plan, last to {format_bytes(tail_bytes)} B; give "
@@ -215,17 +284,17 @@ def _of_network(job: _MemoriesJob, graph: Graph, model: MemoryModel, persistent:
     )
 
 
-def _memories(job: _MemoriesJob, persistent: int) -> TwoMemories:
+def _memories(job: _MemoriesJob, persistent: int, scratch: int) -> TwoMemories:
     options = job.options
     memories = TwoMemories(
         options.fast_bytes // ALIGNMENT * ALIGNMENT,
         options.slow_bytes // ALIGNMENT * ALIGNMENT,
         options.distance,
         persistent,
-        job.scratch_bytes,
+        scratch,
         options.kernels or "reference",
+        options.persistent,
     )
-    planning = planning_bytes(job.graph, scratch=job.scratch_bytes > 0)
     taken = (options.fast_bytes - memories.fast_capacity, options.slow_bytes - memories.slow_capacity)
     for name, capacity, used in zip(
         ("fast_bytes", "slow_bytes"), (memories.fast_capacity, memories.slow_capacity), taken, strict=True
@@ -236,40 +305,64 @@ def _memories(job: _MemoriesJob, persistent: int) -> TwoMemories:
                     Setting(name, getattr(options, name)),
                     f" leaves no room for tensors: TFLite Micro's persistent part and the kernels' scratch take "
                     f"{format_bytes(used)} B",
+                    *_to_slow_memory(options if name == "fast_bytes" else None),
                 ),
                 figures={"limit_bytes": getattr(options, name), "least_bytes": used + ALIGNMENT},
             )
-    if memories.lower_bytes < planning:
-        raise InfeasibleError(
-            f"the lower memory has {format_bytes(memories.lower_bytes)} B, and TFLite Micro needs "
-            f"{format_bytes(planning)} B there while it allocates tensors",
-            figures={"limit_bytes": memories.lower_bytes, "least_bytes": planning},
-        )
     return memories
 
 
-def _plan(job: _MemoriesJob, graph: Graph, memories: TwoMemories, model: MemoryModel) -> MemoriesPlan:
-    options = job.options
+def _to_slow_memory(options: TwoMemoriesOptions | None) -> tuple[str | Setting, ...]:
+    """The end of a message about too little fast memory: the persistent part may lie in slow memory."""
+    if options is None or options.persistent == "slow":
+        return ()
+    return ("; ", Setting("persistent", "slow"), " puts the persistent part into slow memory")
+
+
+def _check_allocation(path: Path, graph: Graph, memories: TwoMemories) -> None:
+    """Raise InfeasibleError where TFLite Micro has no room for its notes while it allocates the tensors of the file."""
+    described, noted = (count(path, graph, memories.kernels) for count in (description_bytes, note_bytes))
+    fast_room = memories.fast_bytes - memories.fast_persistent_bytes
+    in_slow = noted if memories.distance > 0 else noted + described
+    needs = ((fast_room, noted + described - in_slow, "fast"), (memories.slow_end, in_slow, "slow"))
+    for room, needed, side in needs:
+        if room < needed:
+            raise InfeasibleError(
+                f"{side} memory has {format_bytes(room)} B without the persistent part, and TFLite Micro needs "
+                f"{format_bytes(needed)} B there while it allocates tensors",
+                figures={"limit_bytes": room, "least_bytes": needed},
+            )
+
+
+def _prices(options: TwoMemoriesOptions) -> Prices:
+    return Prices(**(options.prices or {}))
+
+
+def _plan(job: _MemoriesJob, network: _Network, memories: TwoMemories) -> MemoriesPlan:
+    options, budget = job.options, job.budget(network.share)
     try:
-        return plan_memories(
-            graph,
-            fast=memories.fast_capacity,
-            slow=memories.slow_capacity,
-            memory=model,
-            prices=Prices(**(options.prices or {})),
-            time_limit_s=options.time_limit_s,
-            work_limit=options.work_limit,
-            seed=options.seed,
-        )
+        with job.search_time.running():
+            return plan_memories(
+                network.graph,
+                fast=memories.fast_capacity,
+                slow=memories.slow_capacity,
+                memory=network.model,
+                method=network.method,
+                prices=_prices(options),
+                time_limit_s=budget.seconds,
+                work_limit=budget.states,
+                seed=budget.seed,
+            )
     except InfeasibleError as error:
         least = error.figures.get("least_bytes")
         taken = options.fast_bytes - memories.fast_capacity
+        kept = "TFLite Micro's persistent part and " if options.persistent == "fast" else ""
         if not isinstance(least, int) or error.figures.get("limit_bytes") != memories.fast_capacity:
             raise
         raise InfeasibleError(
             Message(
                 error.message,
-                f"; with {format_bytes(taken)} B for TFLite Micro's persistent part and scratch, ",
+                f"; with {format_bytes(taken)} B for {kept}scratch, ",
                 Setting("fast_bytes", least + taken),
                 " is enough",
             ),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import get_args
 
 from downset.errors import UsageError
 from downset.fitting.job import FilePath, call_of, check_limits, check_result_path
 from downset.memories.of_graph import Prices
 from downset.memory.kernel_libraries import kernel_library
 from downset.messages import Call, Message, Setting
-from downset.results.two_memories import ALIGNMENT
+from downset.methods import check_choice
+from downset.results.two_memories import ALIGNMENT, MemorySide
 from downset.text import check_path, format_bytes
 
 __all__ = ["LARGEST_OFFSET", "TwoMemoriesOptions", "check_memories_options", "memories_call"]
@@ -31,7 +33,9 @@ class TwoMemoriesOptions:
     distance_bytes: int | None = None
     output: FilePath | None = None
     kernels: str | None = None
+    persistent: MemorySide = "fast"
     prices: Mapping[str, float] | None = None
+    larger: float | None = None
     time_limit_s: float = 10.0
     work_limit: int | None = None
     seed: int = 0
@@ -61,6 +65,9 @@ def check_memories_options(options: TwoMemoriesOptions) -> None:
     for name in ("fast_bytes", "slow_bytes"):
         if getattr(options, name) < 1:
             raise UsageError(Message(Setting(name, getattr(options, name)), ": a memory has at least 1 byte"))
+    check_choice("persistent", options.persistent, get_args(MemorySide))
+    if options.larger is not None and not options.larger >= 1:
+        raise UsageError(f"larger must be a factor from 1, for example 1.1, not {options.larger:g}")
     _check_distance(options)
     _check_prices(options.prices)
 

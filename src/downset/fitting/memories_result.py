@@ -9,17 +9,23 @@ from pathlib import Path
 from downset.errors import DownsetError
 from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.graph.core import ABSENT, Graph
+from downset.graph.cost import macs
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram
+from downset.messages import Message, Setting
 from downset.results.comparisons import Comparison
 from downset.results.memories import MemoriesPlan
 from downset.results.memories_fit import CopySpan, MemoriesFit, MovedCopy, OtherPlan
 from downset.results.two_memories import TwoMemories
 from downset.runtimes.versions import versions_of_target
+from downset.text import format_bytes
 
 __all__ = ["MovedFile", "other_plans", "result_of"]
 
 _OTHERS = ("file_order", "least_peak", "belady")
+_MUCH = 3
+"""The share of fast memory, as one part of so many, from which on the persistent part is told as one that tensors
+lack."""
 _OTHERS_S = 0.1
 """The share of the time limit that each other plan may take."""
 
@@ -69,10 +75,19 @@ def result_of(
     original: Graph,
 ) -> MemoriesFit:
     """The result. The file is written already where that was asked for."""
-    notes = []
+    notes: list[str] = []
     if options.kernels is None:
         notes.append(
             "room is left for the scratch of the reference kernels: name those of the firmware, as others ask for more"
+        )
+    kept = moved.memories.fast_persistent_bytes
+    if _MUCH * kept > moved.memories.fast_bytes and moved.plan.evidence.value:
+        notes.append(
+            Message(
+                f"TFLite Micro's persistent part takes {format_bytes(kept)} B of fast memory; ",
+                Setting("persistent", "slow"),
+                " leaves them to tensors",
+            )
         )
     return MemoriesFit(
         model=str(options.model),
@@ -91,6 +106,7 @@ def result_of(
         prices=dict(options.prices or {}),
         cost=float(moved.plan.evidence.value) if options.prices else None,
         original_operators=0 if moved.graph is original else len(original.ops),
+        extra_macs=macs(moved.graph) / max(macs(original), 1) - 1,
         notes=tuple(notes),
         disk_bytes=(Path(options.model).stat().st_size, moved.path.stat().st_size),
         time_limit_s=options.time_limit_s,

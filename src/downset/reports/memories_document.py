@@ -28,6 +28,7 @@ from downset.reports.document import (
 from downset.reports.gaps import bound_text, gap_of
 from downset.reports.plan_documents import bytes_text
 from downset.results.memories_fit import MemoriesFit, OtherPlan
+from downset.results.two_memories import TwoMemories
 from downset.text import counted, format_bytes, format_seconds, printable, shortened
 
 __all__ = ["memories_document", "memories_title"]
@@ -77,15 +78,16 @@ def _verdict(fit: MemoriesFit) -> Verdict:
         f"{format_bytes(fit.slow_traffic_bytes)} B to and from slow memory in a run: {moved} moved, {direct} accessed "
         "there directly."
     )
-    if not fit.slow_traffic_bytes:
+    if fit.memories.slow_persistent_bytes:
+        first += " TFLite Micro's persistent part lies there too; its accesses are not counted."
+    elif not fit.slow_traffic_bytes:
         first = "All of it stays in fast memory: no byte goes to or comes from slow memory."
-    how = (
-        "proven least"
-        if evidence.proven
-        else bound_text(f"{format_bytes(evidence.bound)}", gap_of(int(evidence.value), int(evidence.bound)))
-    )
-    how += f" for {'this network in strips' if fit.original_operators else 'every order'}"
-    lines = [f"By the prices given a run costs {fit.cost:,.6g} ({how})." if fit.cost is not None else f"This is {how}."]
+    every = "this network in strips" if fit.original_operators else "every order"
+    unit = " B" if fit.cost is None else ""
+    bound = bound_text(f"{format_bytes(evidence.bound)}{unit}", gap_of(int(evidence.value), int(evidence.bound)))
+    how = f"{'proven least' if evidence.proven else f'{bound},'} for {every}"
+    lines = [f"By the prices given a run costs {fit.cost:,.6g} ({how})." if fit.cost is not None else f"{how}."]
+    lines[0] = lines[0][0].upper() + lines[0][1:]
     before = _file_order(fit)
     if before is not None and before.moved_bytes + before.direct_bytes > fit.slow_traffic_bytes:
         total = format_bytes(before.moved_bytes + before.direct_bytes)
@@ -113,7 +115,7 @@ def _memories_table(fit: MemoriesFit) -> Table:
             memories.fast_bytes,
             fit.plan.fast_bytes,
             memories.fast_scratch_bytes,
-            memories.persistent_bytes,
+            memories.fast_persistent_bytes,
             fit.fast_taken_bytes,
         ),
         (
@@ -121,7 +123,7 @@ def _memories_table(fit: MemoriesFit) -> Table:
             memories.slow_bytes,
             fit.plan.slow_bytes,
             memories.slow_scratch_bytes,
-            0,
+            memories.slow_persistent_bytes,
             fit.slow_taken_bytes,
         ),
     ]
@@ -177,7 +179,10 @@ def _facts(fit: MemoriesFit) -> list[str]:
         )
     if fit.original_operators:
         counts = f"{fit.original_operators:,} → {len(fit.graph.ops):,} operators"
-        lines.append(f"segments are computed in strips of rows, which are copied into fast memory one by one: {counts}")
+        lines.append(
+            f"segments are computed in strips of rows, which are copied into fast memory one by one: {counts}, "
+            f"{fit.extra_macs:+.1%} arithmetic"
+        )
     before, after = fit.disk_bytes
     lines.append(f"the file has {format_bytes(before)} → {format_bytes(after)} B on disk")
     if fit.plan.evidence.stopped_by:
@@ -195,12 +200,23 @@ def _on_the_board(fit: MemoriesFit) -> list[str]:
         f"Micro's arena begins at {lower} memory ({sizes}) and spans both",
         f"the kernels are those of {fit.kernels!r}: they ask for at most {format_bytes(memories.scratch_bytes)} B of "
         f"scratch each, which lie at the beginning of {lower} memory",
+        _persistent(memories),
         "while tensors are allocated, TFLite Micro's own planner takes all of the arena for its notes, with what lies "
         "between the memories: the header bounds that",
     ]
     if fit.output_path is None:
         lines.append(Message("no file was written: give ", Setting("output"), " to write it"))
     return lines
+
+
+def _persistent(memories: TwoMemories) -> str:
+    kept = (
+        f"TFLite Micro keeps at most {format_bytes(memories.persistent_bytes)} B from run to run, at the end of "
+        f"{memories.persistent_in} memory (measured on this host; fewer on a 32-bit board)"
+    )
+    return kept + ": operators read them there, which is no part of the bytes above" * bool(
+        memories.slow_persistent_bytes
+    )
 
 
 def _foot(fit: MemoriesFit) -> tuple[Value, ...]:
@@ -223,10 +239,11 @@ def _data(fit: MemoriesFit) -> dict[str, Any]:
     plan, evidence, memories = fit.plan, fit.plan.evidence, fit.memories
     values: dict[str, Any] = {
         **named(plan, "moved_bytes", "direct_bytes", "fast_bytes", "slow_bytes"),
-        **named(memories, "distance", "scratch_bytes", "persistent_bytes"),
+        **named(memories, "distance", "scratch_bytes", "persistent_bytes", "persistent_in"),
         **named(evidence, "value", "bound", "proven", "method"),
         "cost": fit.cost,
         "in_strips": fit.original_operators > 0,
+        "extra_macs": fit.extra_macs,
         "tail_bytes": fit.tail_bytes,
         "ran_at": fit.ran_at,
         "copies": [one._asdict() for one in fit.spans],

@@ -55,7 +55,7 @@ class MemoriesFit:
     `stated_kernels`: whether the user named it. `outputs`: the comparison with the original, run over both memories
     with what lies between. `ran_at`: the distance at which that was run, where the file's own is too long for a run
     here. `cost`: by the prices given; None without. `original_operators`: of the original, where segments of the file
-    are computed in strips; else 0."""
+    are computed in strips; else 0. `extra_macs`: multiply-accumulates that strips add, as a share of the original's."""
 
     model: str
     graph: Graph
@@ -73,6 +73,7 @@ class MemoriesFit:
     prices: Mapping[str, float] = field(default_factory=dict)
     cost: float | None = None
     original_operators: int = 0
+    extra_macs: float = 0.0
     notes: tuple[str, ...] = ()
     disk_bytes: tuple[int, int] = (0, 0)
     time_limit_s: float = math.inf
@@ -86,12 +87,12 @@ class MemoriesFit:
 
     @property
     def fast_taken_bytes(self) -> int:
-        """Bytes of fast memory with tensors, scratch where fast memory lies lower, and the persistent part."""
-        return self.plan.fast_bytes + self.memories.fast_scratch_bytes + self.memories.persistent_bytes
+        """Bytes of fast memory with tensors, scratch where it lies lower, and the persistent part where it has that."""
+        return self.plan.fast_bytes + self.memories.fast_scratch_bytes + self.memories.fast_persistent_bytes
 
     @property
     def slow_taken_bytes(self) -> int:
-        return self.plan.slow_bytes + self.memories.slow_scratch_bytes
+        return self.plan.slow_bytes + self.memories.slow_scratch_bytes + self.memories.slow_persistent_bytes
 
     @property
     def slow_traffic_bytes(self) -> int:

@@ -4,17 +4,20 @@ they lie."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
 
 from downset.errors import LoadError
 
-__all__ = ["ALIGNMENT", "MEMORIES_KEY", "TwoMemories", "read_two_memories"]
+__all__ = ["ALIGNMENT", "MEMORIES_KEY", "MemorySide", "TwoMemories", "read_two_memories"]
 
 MEMORIES_KEY = "downset.memories"
 """The key of the record in the metadata of `.tflite` files."""
 ALIGNMENT = 16
 """Bytes to which TFLite Micro aligns tensors, and the distance of the memories is aligned."""
-_FORMAT = 1
+MemorySide = Literal["fast", "slow"]
+_FORMATS: dict[MemorySide, int] = {"fast": 1, "slow": 2}
+"""The format of the record by the memory that has the persistent part: format 1 does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +25,10 @@ class TwoMemories:
     """Two memories that one table of offsets reaches. Offsets count from the memory that lies lower.
 
     `fast_bytes` and `slow_bytes`: sizes of the memories. `distance`: the address of slow memory less that of fast
-    memory; negative where slow memory lies lower. `persistent_bytes`: at the end of fast memory, for what TFLite Micro
-    keeps from run to run; no tensor lies there. `scratch_bytes`: at the beginning of the lower memory, for the scratch
-    of kernels, which TFLite Micro puts into the first gap; no tensor lies there. `kernels`: the library whose scratch
-    this is.
+    memory; negative where slow memory lies lower. `persistent_bytes`: at the end of the memory `persistent_in`, for
+    what TFLite Micro keeps from run to run; no tensor lies there. `scratch_bytes`: at the beginning of the lower
+    memory, for the scratch of kernels, which TFLite Micro puts into the first gap; no tensor lies there. `kernels`: the
+    library whose scratch this is.
     """
 
     fast_bytes: int
@@ -34,6 +37,7 @@ class TwoMemories:
     persistent_bytes: int
     scratch_bytes: int
     kernels: str
+    persistent_in: MemorySide = "fast"
 
     @property
     def fast_base(self) -> int:
@@ -54,6 +58,15 @@ class TwoMemories:
         return self.scratch_bytes if self.distance < 0 else 0
 
     @property
+    def fast_persistent_bytes(self) -> int:
+        """The persistent part where it lies in fast memory; else 0."""
+        return self.persistent_bytes if self.persistent_in == "fast" else 0
+
+    @property
+    def slow_persistent_bytes(self) -> int:
+        return self.persistent_bytes if self.persistent_in == "slow" else 0
+
+    @property
     def fast_first(self) -> int:
         """The offset of the first byte of fast memory in which a tensor may lie."""
         return self.fast_base + self.fast_scratch_bytes
@@ -65,11 +78,11 @@ class TwoMemories:
     @property
     def fast_capacity(self) -> int:
         """Bytes of fast memory for tensors."""
-        return self.fast_base + self.fast_bytes - self.persistent_bytes - self.fast_first
+        return self.fast_base + self.fast_bytes - self.fast_persistent_bytes - self.fast_first
 
     @property
     def slow_capacity(self) -> int:
-        return self.slow_base + self.slow_bytes - self.slow_first
+        return self.slow_base + self.slow_bytes - self.slow_persistent_bytes - self.slow_first
 
     @property
     def span_bytes(self) -> int:
@@ -79,7 +92,12 @@ class TwoMemories:
     @property
     def lower_bytes(self) -> int:
         """The size of the memory that lies lower, without the persistent part."""
-        return self.fast_bytes - self.persistent_bytes if self.distance > 0 else self.slow_bytes
+        return self.fast_bytes - self.fast_persistent_bytes if self.distance > 0 else self.slow_end
+
+    @property
+    def slow_end(self) -> int:
+        """The size of slow memory without the persistent part."""
+        return self.slow_bytes - self.slow_persistent_bytes
 
     def is_fast(self, offset: int, nbytes: int) -> bool | None:
         """Whether a tensor at this offset lies in fast memory (True) or slow memory (False), where tensors may lie;
@@ -91,21 +109,24 @@ class TwoMemories:
         return None
 
     def to_json(self) -> str:
-        return json.dumps({"format": _FORMAT, **asdict(self)})
+        values = asdict(self)
+        if self.persistent_in == "fast":
+            del values["persistent_in"]
+        return json.dumps({"format": _FORMATS[self.persistent_in], **values})
 
 
 def read_two_memories(text: str | bytes) -> TwoMemories:
     """The record of this text. Raises LoadError for any other text; what it says is not checked."""
     try:
         said = json.loads(text)
-        if not isinstance(said, dict) or said.get("format") != _FORMAT:
+        side = said.pop("persistent_in", "fast")
+        if side not in get_args(MemorySide) or said.pop("format") != _FORMATS[side]:
             raise ValueError
-        values = {field.name: said[field.name] for field in fields(TwoMemories)}
-        kernels = values.pop("kernels")
-        if not isinstance(kernels, str) or any(type(value) is not int for value in values.values()):
+        kernels = said.pop("kernels")
+        if not isinstance(kernels, str) or any(type(value) is not int for value in said.values()):
             raise ValueError
-        return TwoMemories(**values, kernels=kernels)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return TwoMemories(**said, kernels=kernels, persistent_in=side)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise LoadError(
             f"its metadata {MEMORIES_KEY!r} are not a record of two memories that this version reads; fit the original"
         ) from None

@@ -147,6 +147,14 @@ def states_offsets(path: str | os.PathLike[str]) -> bool:
     return any(model.Metadata(index).Name() == b"OfflineMemoryAllocation" for index in range(model.MetadataLength()))
 
 
+def tensor_counts(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """(tensors of the main graph of a file that `load_tflite` reads, those of them that hold no constant)."""
+    model, _, _ = stored_flatbuffer(path)
+    main = model.Subgraphs(0)
+    buffers = [model.Buffers(main.Tensors(index).Buffer()) for index in range(main.TensorsLength())]
+    return len(buffers), sum(not buffer.DataLength() and not buffer.Size() for buffer in buffers)
+
+
 def resource_variables(path: str | os.PathLike[str]) -> int:
     """The number of different variables, by name, that a file which `load_tflite` reads keeps from run to run."""
     return len(_reader(path).variable_names())
