@@ -134,17 +134,15 @@ private:
 inline StripPrice price_strips(const StripNetwork& network, const StripSegment& segment, std::int64_t strips,
                                const std::vector<std::int64_t>& recomputed, bool even) {
     require(strips >= 1 && strips <= (std::int64_t{1} << 20), "strips: ", strips, " is not a number of strips");
-    std::vector<bool> again(segment.stop - segment.first, false);
+    std::vector<bool> again(segment.ops.size(), false);
     for (const auto operator_index : recomputed)
         if (operator_index >= segment.first && operator_index < segment.stop)
             again[operator_index - segment.first] = true;
-    for (const auto tensor : segment.results)
-        for (auto operator_index = segment.first; operator_index < segment.stop; ++operator_index) {
-            const auto& outputs = network.form.ops[operator_index].outputs;
-            if (std::find(outputs.begin(), outputs.end(), tensor) != outputs.end())
-                again[operator_index - segment.first] = false;
-        }
-    const StripRows rows(network, segment, strips, again, even);
+    for (std::size_t index = 0; index < segment.ops.size(); ++index)
+        for (const auto tensor : segment.ops[index].outputs)
+            if (std::find(segment.results.begin(), segment.results.end(), tensor) != segment.results.end())
+                again[index] = false;
+    const StripRows rows(segment, strips, again, even);
     const StripProgram program(network, segment, rows, again);
     if (!program.possible()) return {false};
     auto price = StripPricing(network, segment, program).price();

@@ -31,14 +31,13 @@ class StripProgram {
 public:
     StripProgram(const StripNetwork& network, const StripSegment& segment, const StripRows& rows,
                  const std::vector<bool>& recomputed)
-        : network_(network), segment_(segment), rows_(rows), recomputed_(recomputed), held_(network.row_bits.size()),
-          join_of_(network.row_bits.size(), -1), maker_(network.row_bits.size(), -1) {
-        for (auto operator_index = segment.first; operator_index < segment.stop; ++operator_index)
-            for (const auto tensor : network.form.ops[operator_index].outputs)
-                maker_[tensor] = operator_index - segment.first;
+        : network_(network), segment_(segment), rows_(rows), recomputed_(recomputed), held_(segment.rows.size()),
+          join_of_(segment.rows.size(), -1), maker_(segment.rows.size(), -1) {
+        for (std::size_t index = 0; index < segment.ops.size(); ++index)
+            for (const auto tensor : segment.ops[index].outputs) maker_[tensor] = index;
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
             const auto& input = segment.inputs[i];
-            held_[input.tensor] = {piece(input.tensor, {0, network.form.rows[input.tensor]})};
+            held_[input.tensor] = {piece(input.tensor, {0, segment.rows[input.tensor]})};
             pieces_.back().nbytes = input.nbytes;
             pieces_.back().kept = input.kept;
         }
@@ -76,7 +75,8 @@ private:
     bool possible_ = true;
 
     std::int64_t piece(std::int64_t tensor, Rows rows) {
-        pieces_.push_back({tensor, rows, network_.nbytes(tensor, rows), network_.exact_bytes(tensor, rows)});
+        const auto bits = segment_.row_bits[tensor] * rows.size();
+        pieces_.push_back({tensor, rows, network_.aligned_bytes(bits), (bits + 7) / 8});
         return static_cast<std::int64_t>(pieces_.size()) - 1;
     }
 
@@ -92,11 +92,11 @@ private:
         later.back().assign(held_.size(), -1);
         for (auto strip = rows_.by_strip.size() - 1; strip > 0; --strip) {
             later[strip - 1] = later[strip];
-            for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index) {
-                const auto result_rows = rows_.by_strip[strip][operator_index - segment_.first];
+            for (std::size_t index = 0; index < segment_.ops.size(); ++index) {
+                const auto result_rows = rows_.by_strip[strip][index];
                 if (result_rows.empty()) continue;
-                for (const auto& input : network_.form.ops[operator_index].inputs) {
-                    const auto start = input.read(result_rows, network_.form.rows[input.tensor]).start;
+                for (const auto& input : segment_.ops[index].inputs) {
+                    const auto start = input.read(result_rows, segment_.rows[input.tensor]).start;
                     auto& first = later[strip - 1][input.tensor];
                     first = first < 0 ? start : std::min(first, start);
                 }
@@ -111,14 +111,13 @@ private:
         for (const auto& input : segment_.inputs) whole[input.tensor] = held_[input.tensor];
         for (std::size_t strip = 0; strip < rows_.by_strip.size() && possible_; ++strip) {
             std::vector<std::int64_t> last(held_.size(), -1);
-            for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index)
-                if (!rows_.by_strip[strip][operator_index - segment_.first].empty())
-                    for (const auto& input : network_.form.ops[operator_index].inputs)
-                        last[input.tensor] = operator_index;
-            for (auto operator_index = segment_.first; operator_index < segment_.stop && possible_; ++operator_index)
-                if (const auto result_rows = rows_.by_strip[strip][operator_index - segment_.first];
-                    !result_rows.empty())
-                    compute(operator_index, result_rows, last, later[strip], whole);
+            const auto count = static_cast<std::int64_t>(segment_.ops.size());
+            for (std::int64_t index = 0; index < count; ++index)
+                if (!rows_.by_strip[strip][index].empty())
+                    for (const auto& input : segment_.ops[index].inputs) last[input.tensor] = index;
+            for (std::int64_t index = 0; index < count && possible_; ++index)
+                if (const auto result_rows = rows_.by_strip[strip][index]; !result_rows.empty())
+                    compute(index, result_rows, last, later[strip], whole);
         }
         if (!possible_) return;
         for (std::size_t i = 0; i < joins_.size(); ++i) {
@@ -128,20 +127,20 @@ private:
         }
     }
 
-    void compute(std::int64_t operator_index, Rows result_rows, const std::vector<std::int64_t>& last,
+    void compute(std::int64_t index, Rows result_rows, const std::vector<std::int64_t>& last,
                  const std::vector<std::int64_t>& later, const std::vector<std::vector<std::int64_t>>& whole) {
-        const auto& op = network_.form.ops[operator_index];
+        const auto& op = segment_.ops[index];
         std::vector<Rows> read;
         std::vector<std::int64_t> reads;
-        for (const auto& input : op.inputs) read.push_back(input.read(result_rows, network_.form.rows[input.tensor]));
+        for (const auto& input : op.inputs) read.push_back(input.read(result_rows, segment_.rows[input.tensor]));
         for (std::size_t i = 0; i < read.size(); ++i) reads.push_back(cut(op.inputs[i].tensor, read[i]));
         for (const auto& input : op.inputs)
-            if (last[input.tensor] == operator_index) keep(input.tensor, later[input.tensor], whole[input.tensor]);
-        const auto given = rows_given(operator_index, result_rows, read);
+            if (last[input.tensor] == index) keep(input.tensor, later[input.tensor], whole[input.tensor]);
+        const auto given = rows_given(index, result_rows, read);
         if (!possible_) return;
         std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        run(operator_index, read, std::move(reads), writes);
+        run(index, read, std::move(reads), writes);
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
             const auto exact = given.start == result_rows.start && given.stop == result_rows.stop
@@ -157,9 +156,9 @@ private:
         }
     }
 
-    void run(std::int64_t operator_index, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
+    void run(std::int64_t index, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
              const std::vector<std::int64_t>& writes) {
-        const auto& op = network_.ops[operator_index];
+        const auto& op = network_.ops[segment_.first + index];
         std::vector<std::int64_t> over;
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
@@ -170,12 +169,12 @@ private:
         const bool window = op.given == StripOp::Given::window && op.first_read == 0;
         if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none ||
                               (network_.rules.counts_scratch && window)))
-            sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
+            sides = sides_of(index, read[0], pieces_[writes[0]].rows);
         if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
             if (op.cut_off) {
                 made_rows = (read_rows + op.stride - 1) / op.stride;
                 sides = same_sides(op, read_rows);
-                results = {unnamed_piece(network_.row_bits[network_.form.ops[operator_index].outputs[0]] * made_rows)};
+                results = {unnamed_piece(segment_.row_bits[segment_.ops[index].outputs[0]] * made_rows)};
             } else {
                 const auto whole = unnamed_piece(op.padded_row_bits * (read_rows + sides.top + sides.bottom));
                 runs_.push_back({{reads[0]}, {whole}, {}, -1, 0});
@@ -183,7 +182,7 @@ private:
                 padded = true;
             }
         }
-        const auto lag = lags_.of(op, operator_index, read_rows, made_rows, sides, padded);
+        const auto lag = lags_.of(op, index, read_rows, made_rows, sides, padded);
         const auto lagged = lag < 0 ? -1 : reads[0];
         runs_.push_back({std::move(reads), results, std::move(over), lagged, lag});
         runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
@@ -197,14 +196,14 @@ private:
         runs_.back().view = op.view;
         runs_.back().makes_output = op.makes_output;
         if (network_.rules.counts_scratch)
-            runs_.back().scratch = scratch(operator_index, read, made_rows, sides, padded);
-        runs_.back().macs = network_.form.ops[operator_index].macs_per_row * made_rows;
+            runs_.back().scratch = scratch(index, read, made_rows, sides, padded);
+        runs_.back().macs = segment_.ops[index].macs_per_row * made_rows;
         if (results != writes) runs_.push_back({results, writes, {}, -1, 0});
     }
 
-    std::int64_t scratch(std::int64_t operator_index, const std::vector<Rows>& read, std::int64_t made_rows,
+    std::int64_t scratch(std::int64_t index, const std::vector<Rows>& read, std::int64_t made_rows,
                          Sides sides, bool padded) {
-        StripNetwork::Call call{operator_index, made_rows, sides.top, sides.bottom, padded};
+        StripNetwork::Call call{segment_.first + index, made_rows, sides.top, sides.bottom, padded};
         for (const auto rows : read) call.push_back(rows.size());
         const auto stated = network_.scratch.find(call);
         if (stated != network_.scratch.end()) return stated->second;
@@ -218,11 +217,10 @@ private:
     }
 
     // Rows of padding above and below.
-    Sides sides_of(std::int64_t operator_index, Rows read, Rows result_rows) const {
-        const auto& op = network_.ops[operator_index];
-        const auto& form = network_.form;
-        const auto rows = form.rows[form.ops[operator_index].inputs[0].tensor];
-        if (result_rows.start == 0 && result_rows.stop == form.ops[operator_index].rows && read.start == 0 &&
+    Sides sides_of(std::int64_t index, Rows read, Rows result_rows) const {
+        const auto& op = network_.ops[segment_.first + index];
+        const auto rows = segment_.rows[segment_.ops[index].inputs[0].tensor];
+        if (result_rows.start == 0 && result_rows.stop == segment_.ops[index].rows && read.start == 0 &&
             read.stop == rows)
             return {op.begin, op.end};
         const auto first = result_rows.start * op.stride - op.begin;
@@ -244,12 +242,11 @@ private:
         return !same && !none;
     }
 
-    Rows rows_given(std::int64_t operator_index, Rows result_rows, const std::vector<Rows>& read) {
-        const auto& op = network_.ops[operator_index];
-        const auto& form = network_.form;
-        bool all = result_rows.start == 0 && result_rows.stop == form.ops[operator_index].rows;
+    Rows rows_given(std::int64_t index, Rows result_rows, const std::vector<Rows>& read) {
+        const auto& op = network_.ops[segment_.first + index];
+        bool all = result_rows.start == 0 && result_rows.stop == segment_.ops[index].rows;
         for (std::size_t i = 0; i < read.size(); ++i)
-            all = all && read[i].start == 0 && read[i].stop == form.rows[form.ops[operator_index].inputs[i].tensor];
+            all = all && read[i].start == 0 && read[i].stop == segment_.rows[segment_.ops[index].inputs[i].tensor];
         if (op.given == StripOp::Given::exact || all) return result_rows;
         const auto first = op.first_read < 0 ? Rows{} : read[op.first_read];
         Rows given = result_rows;
@@ -258,7 +255,7 @@ private:
                 given = {
                     std::min(result_rows.start, floor_div(first.start + op.begin, op.stride)),
                     std::max(result_rows.stop, std::min(-floor_div(op.reach - op.begin - first.stop, op.stride) + 1,
-                                                        form.ops[operator_index].rows))};
+                                                        segment_.ops[index].rows))};
                 break;
             case StripOp::Given::transposed:
                 given.start = std::min(result_rows.start, (first.stop - 1) * op.stride - op.begin + op.reach - 1);
@@ -334,7 +331,7 @@ private:
 
     void join(std::int64_t number, std::int64_t piece) {
         auto& levels = joins_[number].levels;
-        const bool last = pieces_[piece].rows.stop == network_.form.rows[pieces_[piece].tensor];
+        const bool last = pieces_[piece].rows.stop == segment_.rows[pieces_[piece].tensor];
         levels[0].push_back(piece);
         for (std::size_t level = 0; level < levels.size(); ++level) {
             if (levels[level].size() < kMostJoined || last) break;
