@@ -20,11 +20,35 @@ struct StripPiece {
     bool kept = false;
 };
 
+// Pieces, by their positions in one list of all operators: an operator has no list of its own.
+struct StripIds {
+    const std::int64_t *first, *last;
+    const std::int64_t* begin() const { return first; }
+    const std::int64_t* end() const { return last; }
+    std::int64_t operator[](std::size_t place) const { return first[place]; }
+};
+
 struct StripRun {
-    std::vector<std::int64_t> reads, writes, over;
+    std::size_t reads, writes, over, stop;  // where those of each kind begin
     std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
     std::int64_t macs = 0, persistent_bytes = 0, scratch = 0;
     bool computes = false, view = false, makes_output = false;
+};
+
+// The lists of a program. The next one of the same thread clears them and uses their memory again: asking the system
+// for it took longer than writing the program. So a thread holds one program at a time.
+struct StripLists {
+    std::vector<StripPiece> pieces;
+    std::vector<StripRun> runs;
+    std::vector<std::int64_t> ids;
+
+    static StripLists& of_thread() {
+        thread_local StripLists lists;
+        lists.pieces.clear();
+        lists.runs.clear();
+        lists.ids.clear();
+        return lists;
+    }
 };
 
 class StripProgram {
@@ -52,6 +76,10 @@ public:
     // The first ones are the inputs of the segment.
     const std::vector<StripPiece>& pieces() const { return pieces_; }
     const std::vector<StripRun>& runs() const { return runs_; }
+    StripIds reads(const StripRun& run) const { return {ids_.data() + run.reads, ids_.data() + run.writes}; }
+    StripIds writes(const StripRun& run) const { return {ids_.data() + run.writes, ids_.data() + run.over}; }
+    // What it may make its result in.
+    StripIds over(const StripRun& run) const { return {ids_.data() + run.over, ids_.data() + run.stop}; }
     // The operators on rows whose scratch the network does not hold yet; it counts as none.
     const std::vector<StripNetwork::Call>& unknown() const { return unknown_; }
 
@@ -68,8 +96,10 @@ private:
     std::vector<std::vector<std::int64_t>> held_;
     std::vector<std::int64_t> join_of_, maker_;
     std::vector<Join> joins_;
-    std::vector<StripPiece> pieces_;
-    std::vector<StripRun> runs_;
+    StripLists& lists_ = StripLists::of_thread();
+    std::vector<StripPiece>& pieces_ = lists_.pieces;
+    std::vector<StripRun>& runs_ = lists_.runs;
+    std::vector<std::int64_t>& ids_ = lists_.ids;
     std::vector<StripNetwork::Call> unknown_;
     Lags lags_;
     bool possible_ = true;
@@ -80,9 +110,18 @@ private:
         return static_cast<std::int64_t>(pieces_.size()) - 1;
     }
 
-    std::int64_t step(std::int64_t tensor, Rows rows, std::vector<std::int64_t> reads) {
+    using Ids = std::vector<std::int64_t>;
+
+    void add_run(const Ids& reads, const Ids& writes) {
+        const auto first = ids_.size();
+        ids_.insert(ids_.end(), reads.begin(), reads.end());
+        ids_.insert(ids_.end(), writes.begin(), writes.end());
+        runs_.push_back({first, first + reads.size(), ids_.size(), ids_.size()});
+    }
+
+    std::int64_t step(std::int64_t tensor, Rows rows, const Ids& reads) {
         const auto result = piece(tensor, rows);
-        runs_.push_back({std::move(reads), {result}, {}, -1, 0});
+        add_run(reads, {result});
         return result;
     }
 
@@ -140,7 +179,7 @@ private:
         if (!possible_) return;
         std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        run(index, read, std::move(reads), writes);
+        run(index, read, reads, writes);
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
             const auto exact = given.start == result_rows.start && given.stop == result_rows.stop
@@ -156,10 +195,10 @@ private:
         }
     }
 
-    void run(std::int64_t index, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
-             const std::vector<std::int64_t>& writes) {
+    void run(std::int64_t index, const std::vector<Rows>& read, Ids reads,
+             const Ids& writes) {
         const auto& op = network_.ops[segment_.first + index];
-        std::vector<std::int64_t> over;
+        Ids over;
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
         bool padded = false;
@@ -177,28 +216,27 @@ private:
                 results = {unnamed_piece(segment_.row_bits[segment_.ops[index].outputs[0]] * made_rows)};
             } else {
                 const auto whole = unnamed_piece(op.padded_row_bits * (read_rows + sides.top + sides.bottom));
-                runs_.push_back({{reads[0]}, {whole}, {}, -1, 0});
+                add_run({reads[0]}, {whole});
                 reads[0] = whole;
                 padded = true;
             }
         }
         const auto lag = lags_.of(op, index, read_rows, made_rows, sides, padded);
-        const auto lagged = lag < 0 ? -1 : reads[0];
-        runs_.push_back({std::move(reads), results, std::move(over), lagged, lag});
-        runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
-                                               [&](auto taken) {
-                                                   const auto& now = runs_.back().reads;
-                                                   return std::find(now.begin(), now.end(), taken) == now.end();
-                                               }),
-                                runs_.back().over.end());
-        runs_.back().computes = true;
-        runs_.back().persistent_bytes = op.persistent_bytes;
-        runs_.back().view = op.view;
-        runs_.back().makes_output = op.makes_output;
+        add_run(reads, results);
+        auto& added = runs_.back();
+        for (const auto taken : over)
+            if (std::find(reads.begin(), reads.end(), taken) != reads.end()) ids_.push_back(taken);
+        added.stop = ids_.size();
+        added.lagged = lag < 0 ? -1 : reads[0];
+        added.lag = lag;
+        added.computes = true;
+        added.persistent_bytes = op.persistent_bytes;
+        added.view = op.view;
+        added.makes_output = op.makes_output;
         if (network_.rules.counts_scratch)
-            runs_.back().scratch = scratch(index, read, made_rows, sides, padded);
-        runs_.back().macs = segment_.ops[index].macs_per_row * made_rows;
-        if (results != writes) runs_.push_back({results, writes, {}, -1, 0});
+            added.scratch = scratch(index, read, made_rows, sides, padded);
+        added.macs = segment_.ops[index].macs_per_row * made_rows;
+        if (results != writes) add_run(results, writes);
     }
 
     std::int64_t scratch(std::int64_t index, const std::vector<Rows>& read, std::int64_t made_rows,
@@ -275,7 +313,7 @@ private:
         if (const auto piece_held = within(tensor, rows); piece_held >= 0) return piece_held;
         std::vector<std::int64_t> parts;
         for (const auto part : chain(tensor, rows)) parts.push_back(cut(tensor, part));
-        const auto joined = step(tensor, rows, std::move(parts));
+        const auto joined = step(tensor, rows, parts);
         held_[tensor].push_back(joined);
         return joined;
     }
@@ -368,14 +406,14 @@ private:
     void drop_unread() {
         std::vector<bool> read(pieces_.size());
         for (std::size_t piece = 0; piece < pieces_.size(); ++piece) read[piece] = pieces_[piece].kept;
-        std::vector<StripRun> needed;
-        for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
-            if (std::none_of(run->writes.begin(), run->writes.end(), [&](auto piece) { return read[piece]; })) continue;
-            for (const auto piece : run->reads) read[piece] = true;
-            needed.push_back(std::move(*run));
+        auto first = runs_.size();  // those from here on are needed
+        for (auto place = runs_.size(); place-- > 0;) {
+            const auto made = writes(runs_[place]);
+            if (std::none_of(made.begin(), made.end(), [&](auto piece) { return read[piece]; })) continue;
+            for (const auto piece : reads(runs_[place])) read[piece] = true;
+            runs_[--first] = runs_[place];
         }
-        std::reverse(needed.begin(), needed.end());
-        runs_ = std::move(needed);
+        runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(first));
     }
 };
 
