@@ -21,6 +21,9 @@ __all__ = ["fit_call", "offer_strips"]
 
 _PLACED_SHARE = 0.05
 """The share of the time limit that placing a group of plans may take."""
+_PLACED_OPERATORS = 2_000
+"""Plans of at most so many operators are placed where one of them needs less than what ships: to place a network takes
+time with its operators, and the fit to which the step leads finds the others."""
 
 
 def fit_call(options: FitOptions, *stated: str) -> Call:
@@ -115,28 +118,34 @@ def _fewer(
                 for one in search.in_strips
                 if one in least and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
             ]
-            most_s = _PLACED_SHARE * job.options.time_limit_s
-            promising = _promising(search, group, most - beside)
-            best = search.placing.least(promising, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
+            few = [one for one in group if len(search.graph.ops) + one.price.extra_operators <= _PLACED_OPERATORS]
+            best = _least(job, search, few, most - beside) or _least(job, search, group, most - beside)
             plans += [] if best is None else [(search.needed_bytes(best) + beside, best)]
         if plans:
             taken, best = min(plans, key=lambda pair: pair[0])
-            if taken < most:
-                what = "more" if _in_strips(result) else "segments"
-                percent = max(math.ceil(100 * best.price.extra_macs / whole_macs), 0)
-                work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
-                tensors, uncounted = "tensors take ", "; what more operators take is not counted"
-                if whole:
-                    tensors = uncounted = ""
-                text = Message(
-                    f"Compute {what} in strips of rows, with {work} (",
-                    call.adding(Setting("max_recompute", percent / 100)),
-                    f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
-                    how,
-                    f"{uncounted}).",
-                )
-                return NextStep(text, needed - taken)
+            what = "more" if _in_strips(result) else "segments"
+            percent = max(math.ceil(100 * best.price.extra_macs / whole_macs), 0)
+            work = f"at most {percent}% more arithmetic" if percent else "no more arithmetic"
+            tensors, uncounted = "tensors take ", "; what more operators take is not counted"
+            if whole:
+                tensors = uncounted = ""
+            text = Message(
+                f"Compute {what} in strips of rows, with {work} (",
+                call.adding(Setting("max_recompute", percent / 100)),
+                f"): {tensors}about {format_bytes(taken)} B or less, {format_bytes(needed - taken)} B less (",
+                how,
+                f"{uncounted}).",
+            )
+            return NextStep(text, needed - taken)
     return None
+
+
+def _least(job: Job, search: StripSearch, plans: Sequence[PartialPlan], most: float) -> PartialPlan | None:
+    """The plan whose file needs least, and less than `most`. None without one."""
+    most_s = _PLACED_SHARE * job.options.time_limit_s
+    promising = _promising(search, plans, most)
+    best = search.placing.least(promising, lambda arena, kept: arena + kept, most_s=most_s, at_least=1)
+    return best if best is not None and search.needed_bytes(best) < most else None
 
 
 def _promising(search: StripSearch, plans: Sequence[PartialPlan], most: float) -> list[PartialPlan]:
