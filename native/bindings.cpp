@@ -324,14 +324,13 @@ void bind_partial(nb::module_& module) {
             "__init__",
             [](StripSegment* self, const StripNetwork& network, std::int64_t first, std::int64_t stop,
                const Lists& inputs, Int64s results, std::vector<bool> results_counted, std::int64_t live_beside) {
-                StripSegment segment{first, stop, {}, std::move(results), std::move(results_counted), live_beside};
+                std::vector<StripInput> read;
                 for (const auto& n : inputs) {
                     require_size("inputs of a segment", n.size(), 9);
-                    segment.inputs.push_back(
-                        {n[0], n[1], n[2], n[3], n[4] != 0, n[5], n[6] != 0, n[7] != 0, n[8] != 0});
+                    read.push_back({n[0], n[1], n[2], n[3], n[4] != 0, n[5], n[6] != 0, n[7] != 0, n[8] != 0});
                 }
-                segment.check(network);
-                new (self) StripSegment(std::move(segment));
+                new (self) StripSegment(network, first, stop, std::move(read), std::move(results),
+                                        std::move(results_counted), live_beside);
             },
             "network"_a, "first"_a, "stop"_a, nb::kw_only(), "inputs"_a, "results"_a, "results_counted"_a,
             "live_beside"_a);

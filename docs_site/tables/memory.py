@@ -352,7 +352,30 @@ def packages() -> list[str]:
     )
 
 
+def weights_of_fits() -> list[str]:
+    body = []
+    for row in load_rows("speed_weights"):
+        load_s, cpu_s = row["load_cpu_s"], row["cpu_s"]
+        limit = row["limit_of_all_bytes"]
+        body.append(
+            [
+                f"{row['file_bytes'] / 1e6:,.0f} MB, {row['weights']}",
+                f"{load_s:.2f}",
+                f"{cpu_s:.2f}",
+                f"{cpu_s / load_s:.1f}",
+                "-" if row["of_weights"] is None else f"{row['of_weights']:.1f}",
+                f"{row['read_bytes'] / row['file_bytes']:.1f}",
+                f"{row['resident_bytes'] / 1e6:,.0f}",
+                f"{row['all_bytes'] / 1e6:,.0f}" + (f" of {limit / 1e6:,.0f}" if limit else ""),
+                row["shipped"],
+            ]
+        )
+    head = ["weights", "`onnx.load`, CPU s", "`fit`, CPU s", "times", "of the weights", "reads", "held, MB"]
+    return lines([*head, "held with the runtime, MB", "shipped"], body)
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "weights of fits": weights_of_fits,
     "packages": packages,
     "on Cortex-M": on_cortex_m,
     "peers of fits": peers_of_fits,

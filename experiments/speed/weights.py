@@ -1,6 +1,6 @@
 """Memory, time, reads and processes of `downset fit` for .onnx files with large weights, without what it measures.
 
-    python -m experiments.speed.weights [--quick]
+    python -m experiments.speed.weights [--megabytes 1,60,210,1000] [--quick]
 
 100 operators in branches, with random weights, inside the file or in one beside it. Processes that run ONNX Runtime
 stand apart: `CPU` and `resident` are of all others (the command, the server of workers and those that parse), CPU
@@ -10,7 +10,8 @@ runtime`: those among them that run ONNX Runtime. `CPU of runtime`: what these t
 held at a time (shared pages once), by samples. `onnx.load`: CPU seconds and peak of a new interpreter that reads the
 file, weights included, and `x load` the CPU seconds by these. The first file has hardly any weights: what it takes is
 the start and the searches. `of weights`: the CPU seconds beyond those of the first file, by what `onnx.load` takes
-beyond them. Medians of three runs, of the largest file one. `limit`: bytes that each process may take at most, as
+beyond them. `onnx.load` is a median of five runs, `fit` of three for the first file and one run for each other.
+`limit`: bytes that each process may take at most, as
 on a machine of twice as many; without one half of this machine's memory. `limit of all`: bytes that all processes
 together may take, the runtime's included, which the kernel imposes (memory_group.py); `none` where it lets this user
 impose none.
@@ -30,7 +31,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.frame import Experiment, fields, run
+from experiments.frame import Experiment, fields, names_of, run
 from experiments.rows import Row
 from experiments.speed.memory_group import memory_group
 from experiments.speed.start import as_installed
@@ -78,12 +79,15 @@ RUNTIME = "downset.runtimes."
 File = tuple[int, bool, str, int | None, int]
 FILES: Sequence[File] = (
     (1, False, "", None, 3),
-    (60, False, "", 1000, 3),
-    (210, False, "", None, 3),
+    (60, False, "", 1000, 1),
+    (210, False, "", None, 1),
     (1000, True, "2GB", 4000, 1),
 )
 """Decimal megabytes of weights, whether they lie beside the model, the limit of a process, megabytes that all processes
-together may take, and runs."""
+together may take, and runs of `fit`."""
+SIZES = [str(file[0]) for file in FILES]
+LOADS = 5
+"""Runs of `onnx.load`."""
 BRANCHES = 33
 
 
@@ -181,13 +185,15 @@ def fitted(
 
 
 def rows(options: Namespace) -> Iterator[Row]:
+    chosen = ("1", "60") if options.quick else options.megabytes
     with tempfile.TemporaryDirectory() as bytecode:
-        first = measured(Path(bytecode), FILES[0])  # compiles the modules, as an installed package has them
-        for file in FILES[:2] if options.quick else FILES:
-            row = measured(Path(bytecode), file)
-            first = row if file == FILES[0] else first
-            load_s = row["load_cpu_s"] - first["load_cpu_s"]
-            yield row | {"of_weights": round((row["cpu_s"] - first["cpu_s"]) / load_s, 1) if load_s > 0 else None}
+        measured(Path(bytecode), (1, False, "", None, 1))  # compiles the modules, as an installed package has them
+        first = measured(Path(bytecode), FILES[0])
+        for file in FILES:
+            if str(file[0]) in chosen:
+                row = first if file == FILES[0] else measured(Path(bytecode), file)
+                load_s = row["load_cpu_s"] - first["load_cpu_s"]
+                yield row | {"of_weights": round((row["cpu_s"] - first["cpu_s"]) / load_s, 1) if load_s > 0 else None}
 
 
 def measured(bytecode: Path, file: File) -> Row:
@@ -208,17 +214,19 @@ def measured(bytecode: Path, file: File) -> Row:
             "limit": limit or None,
         }
         loaded(path)  # warms the disk's cache
+        loads = [loaded(path) for _ in range(LOADS)]
+        row |= {
+            "load_cpu_s": round(statistics.median(cpu_s for cpu_s, _ in loads), 2),
+            "load_bytes": max(nbytes for _, nbytes in loads),
+        }
         rounds = [_round(path, bytecode, limit, prefixed) for _ in range(runs)]
         median = sorted(rounds, key=lambda one: one["cpu_s"])[runs // 2]
-        load_s = statistics.median(one["load_cpu_s"] for one in rounds)
-        return row | median | {"load_cpu_s": load_s, "limit_of_all_bytes": imposed and imposed * 10**6}
+        return row | median | {"limit_of_all_bytes": imposed and imposed * 10**6}
 
 
 def _round(path: Path, bytecode: Path, limit: str, prefixed: Callable[[list[str]], list[str]]) -> Row:
-    load_s, load_bytes = loaded(path)
     with tempfile.TemporaryDirectory() as folder:
-        figures = fitted(path, Path(folder), bytecode, limit, prefixed)
-    return {"load_cpu_s": round(load_s, 2), "load_bytes": load_bytes, **figures}
+        return fitted(path, Path(folder), bytecode, limit, prefixed)
 
 
 def _mb(name: str) -> Any:
@@ -247,6 +255,13 @@ EXPERIMENT = Experiment(
     ),
     key=("megabytes", "weights"),
     quick="up to 60 MB, nothing written",
+    options={
+        "--megabytes": {
+            "type": names_of(SIZES),
+            "default": SIZES,
+            "help": "the files to measure, with commas between them",
+        }
+    },
 )
 
 if __name__ == "__main__":

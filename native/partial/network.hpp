@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -116,8 +117,6 @@ struct StripNetwork {
     std::int64_t aligned_bytes(std::int64_t bits) const {
         return ((bits + 7) / 8 + alignment - 1) / alignment * alignment;
     }
-    std::int64_t nbytes(std::int64_t tensor, Rows rows) const { return aligned_bytes(row_bits[tensor] * rows.size()); }
-    std::int64_t exact_bytes(std::int64_t tensor, Rows rows) const { return (row_bits[tensor] * rows.size() + 7) / 8; }
 };
 
 // A tensor that a segment reads.
@@ -131,37 +130,58 @@ struct StripInput {
     bool given, kept, alone;  // given: an input of the graph; alone: no other tensor lies there
 };
 
-// A segment, and what is live around it.
+// A segment, and what is live around it. Its tensors are numbered from 0, its inputs first: what a price takes depends
+// on the segment and not on the network.
 struct StripSegment {
     std::int64_t first, stop;
     std::vector<StripInput> inputs;
     std::vector<std::int64_t> results;
     std::vector<bool> results_counted;
     std::int64_t live_beside;
+    std::vector<RowOp> ops{};
+    std::vector<std::int64_t> rows{}, row_bits{};  // by tensor
 
-    void check(const StripNetwork& network) const {
+    // `inputs` and `results` by the numbers that tensors have in the network.
+    StripSegment(const StripNetwork& network, std::int64_t from, std::int64_t to, std::vector<StripInput> read,
+                 std::vector<std::int64_t> made, std::vector<bool> counted, std::int64_t beside)
+        : first(from), stop(to), inputs(std::move(read)), results(std::move(made)), results_counted(std::move(counted)),
+          live_beside(beside) {
         const auto count = static_cast<std::int64_t>(network.ops.size());
         require(0 <= first && first < stop && stop <= count, "segment: ", first, " to ", stop, " does not exist");
         require_indices("results of a segment", results, network.row_bits.size());
         require_size("results that count", results_counted.size(), results.size());
         require(!results.empty(), "segment: it has no results");
-        std::vector<bool> there(network.row_bits.size(), false);
+        std::unordered_map<std::int64_t, std::int64_t> numbers;
+        const auto number = [&](std::int64_t tensor) {
+            const auto [place, added] = numbers.try_emplace(tensor, static_cast<std::int64_t>(rows.size()));
+            if (added) {
+                rows.push_back(network.form.rows[tensor]);
+                row_bits.push_back(network.row_bits[tensor]);
+            }
+            return place->second;
+        };
         for (std::size_t i = 0; i < inputs.size(); ++i) {
-            const auto& input = inputs[i];
-            require(input.tensor >= 0 && input.tensor < static_cast<std::int64_t>(there.size()),
+            auto& input = inputs[i];
+            require(input.tensor >= 0 && input.tensor < static_cast<std::int64_t>(network.row_bits.size()),
                     "inputs of a segment: ", input.tensor, " does not exist");
             require(input.root >= 0 && input.root < static_cast<std::int64_t>(inputs.size()) &&
                         inputs[input.root].root == input.root,
                     "inputs of a segment: ", i, " lies in ", input.root, ", which has no bytes of its own");
-            there[input.tensor] = true;
+            input.tensor = number(input.tensor);
         }
         for (auto operator_index = first; operator_index < stop; ++operator_index) {
-            const auto& op = network.form.ops[operator_index];
-            for (const auto& input : op.inputs)
-                require(there[input.tensor], "segment: operator ", operator_index, " reads what is not there");
-            for (const auto tensor : op.outputs) there[tensor] = true;
+            ops.push_back(network.form.ops[operator_index]);
+            for (auto& input : ops.back().inputs) {
+                require(numbers.count(input.tensor) != 0, "segment: operator ", operator_index,
+                        " reads what is not there");
+                input.tensor = number(input.tensor);
+            }
+            for (auto& tensor : ops.back().outputs) tensor = number(tensor);
         }
-        for (const auto tensor : results) require(there[tensor], "segment: result ", tensor, " is made by nobody");
+        for (auto& tensor : results) {
+            require(numbers.count(tensor) != 0, "segment: result ", tensor, " is made by nobody");
+            tensor = number(tensor);
+        }
     }
 };
 

@@ -24,7 +24,7 @@ struct StripPrice {
 class StripPricing {
 public:
     StripPricing(const StripNetwork& network, const StripSegment& segment, const StripProgram& program)
-        : network_(network), segment_(segment), pieces_(program.pieces()), runs_(program.runs()), root_(pieces_.size()),
+        : network_(network), segment_(segment), program_(program), pieces_(program.pieces()), runs_(program.runs()), root_(pieces_.size()),
           last_(pieces_.size(), -1), readers_(pieces_.size()), kept_(pieces_.size()) {
         std::iota(root_.begin(), root_.end(), 0);
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
@@ -33,9 +33,9 @@ public:
         }
         for (std::size_t step = 0; step < runs_.size(); ++step) {
             const auto& one = runs_[step];
-            if (is_view(one)) root_[one.writes[0]] = root_[one.reads[0]];
-            for (const auto piece : one.writes) last_[root_[piece]] = step;
-            for (const auto piece : one.reads) {
+            if (is_view(one)) root_[program.writes(one)[0]] = root_[program.reads(one)[0]];
+            for (const auto piece : program.writes(one)) last_[root_[piece]] = step;
+            for (const auto piece : program.reads(one)) {
                 last_[root_[piece]] = step;
                 ++readers_[piece];
             }
@@ -52,7 +52,7 @@ public:
         for (std::size_t step = 0; step < runs_.size(); ++step) {
             const auto& one = runs_[step];
             std::int64_t written = 0;
-            for (const auto piece : one.writes)
+            for (const auto piece : program_.writes(one))
                 if (root_[piece] == piece) written += pieces_[piece].nbytes;
             live += written;
             price.apart_bytes = std::max(price.apart_bytes, live + one.scratch);
@@ -68,6 +68,7 @@ public:
 private:
     const StripNetwork& network_;
     const StripSegment& segment_;
+    const StripProgram& program_;
     const std::vector<StripPiece>& pieces_;
     const std::vector<StripRun>& runs_;
     // By piece: the piece whose bytes it shares, itself where it has its own; how often it is read. By such a root: the
@@ -82,9 +83,10 @@ private:
 
     // Whether the result is the bytes of what the operator reads first, as `memory.storages` says it.
     bool is_view(const StripRun& one) const {
-        if (!one.view || pieces_[one.reads[0]].exact_bytes != pieces_[one.writes[0]].exact_bytes) return false;
-        const bool output = one.makes_output && pieces_[one.writes[0]].kept;
-        const auto* read = input(one.reads[0]);
+        const auto from = program_.reads(one)[0], made = program_.writes(one)[0];
+        if (!one.view || pieces_[from].exact_bytes != pieces_[made].exact_bytes) return false;
+        const bool output = one.makes_output && pieces_[made].kept;
+        const auto* read = input(from);
         const bool given = read && read->given;
         return !(output && (network_.rules.outputs_apart || given)) && !(network_.rules.inputs_apart && given);
     }
@@ -101,11 +103,12 @@ private:
 
     // How much of its result an operator makes where something that it reads lies.
     std::int64_t taken(const StripRun& one, std::size_t step) const {
-        const auto& result = pieces_[one.writes[0]];
+        const auto made = program_.writes(one)[0];
+        const auto& result = pieces_[made];
         const auto& rules = network_.rules;
-        if (root_[one.writes[0]] != one.writes[0]) return 0;
+        if (root_[made] != made) return 0;
         if (rules.outputs_apart && one.makes_output && result.kept) return 0;
-        for (const auto over : one.over) {
+        for (const auto over : program_.over(one)) {
             const auto root = root_[over];
             if ((input(root) && input(root)->given) || kept_[root] || pieces_[root].nbytes != result.nbytes ||
                 pieces_[over].exact_bytes != result.exact_bytes || (rules.only_reader && readers_[over] > 1))
@@ -121,8 +124,8 @@ private:
 
     std::int64_t freed(const StripRun& one, std::size_t step) {
         std::int64_t nbytes = 0;
-        for (const auto* list : {&one.reads, &one.writes})
-            for (const auto piece : *list)
+        for (const auto list : {program_.reads(one), program_.writes(one)})
+            for (const auto piece : list)
                 if (ends(piece, step)) {
                     nbytes += pieces_[root_[piece]].nbytes;
                     last_[root_[piece]] = -1;  // once
@@ -134,17 +137,15 @@ private:
 inline StripPrice price_strips(const StripNetwork& network, const StripSegment& segment, std::int64_t strips,
                                const std::vector<std::int64_t>& recomputed, bool even) {
     require(strips >= 1 && strips <= (std::int64_t{1} << 20), "strips: ", strips, " is not a number of strips");
-    std::vector<bool> again(segment.stop - segment.first, false);
+    std::vector<bool> again(segment.ops.size(), false);
     for (const auto operator_index : recomputed)
         if (operator_index >= segment.first && operator_index < segment.stop)
             again[operator_index - segment.first] = true;
-    for (const auto tensor : segment.results)
-        for (auto operator_index = segment.first; operator_index < segment.stop; ++operator_index) {
-            const auto& outputs = network.form.ops[operator_index].outputs;
-            if (std::find(outputs.begin(), outputs.end(), tensor) != outputs.end())
-                again[operator_index - segment.first] = false;
-        }
-    const StripRows rows(network, segment, strips, again, even);
+    for (std::size_t index = 0; index < segment.ops.size(); ++index)
+        for (const auto tensor : segment.ops[index].outputs)
+            if (std::find(segment.results.begin(), segment.results.end(), tensor) != segment.results.end())
+                again[index] = false;
+    const StripRows rows(segment, strips, again, even);
     const StripProgram program(network, segment, rows, again);
     if (!program.possible()) return {false};
     auto price = StripPricing(network, segment, program).price();

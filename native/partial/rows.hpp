@@ -16,9 +16,8 @@ public:
     // By strip, by operator of the segment: the rows computed; empty for none.
     std::vector<std::vector<Rows>> by_strip;
 
-    StripRows(const StripNetwork& network, const StripSegment& segment, std::int64_t strips,
-              const std::vector<bool>& recomputed, bool even)
-        : form_(network.form), segment_(segment), strips_(strips) {
+    StripRows(const StripSegment& segment, std::int64_t strips, const std::vector<bool>& recomputed, bool even)
+        : segment_(segment), strips_(strips) {
         std::vector<std::vector<std::int64_t>> paces;
         if (even) {
             for (auto number = strips; number > 0 || !nothing(paces.back()); --number) paces.push_back(pace(number));
@@ -28,13 +27,12 @@ public:
             paces.assign(strips, {});
         }
         const auto count = static_cast<std::int64_t>(paces.size());
-        std::vector<std::int64_t> before(segment.stop - segment.first, 0);
+        std::vector<std::int64_t> before(segment.ops.size(), 0);
         for (std::int64_t number = 0; number < count; ++number)
             by_strip.push_back(strip(number - count + strips, paces[number], recomputed, before));
     }
 
 private:
-    const RowForm& form_;
     const StripSegment& segment_;
     std::int64_t strips_;
 
@@ -43,14 +41,14 @@ private:
     }
 
     std::vector<std::int64_t> pace(std::int64_t number) const {
-        std::vector<std::int64_t> ends(form_.rows.size());
-        std::vector<bool> bounded(form_.rows.size(), false);
+        std::vector<std::int64_t> ends(segment_.rows.size());
+        std::vector<bool> bounded(segment_.rows.size(), false);
         for (const auto tensor : segment_.results) {
-            ends[tensor] = number * form_.rows[tensor];
+            ends[tensor] = number * segment_.rows[tensor];
             bounded[tensor] = true;
         }
-        for (auto operator_index = segment_.stop - 1; operator_index >= segment_.first; --operator_index) {
-            const auto& op = form_.ops[operator_index];
+        for (auto each = segment_.ops.rbegin(); each != segment_.ops.rend(); ++each) {
+            const auto& op = *each;
             bool any = false;
             std::int64_t end = 0;
             for (const auto tensor : op.outputs)
@@ -63,7 +61,7 @@ private:
                 if (input.per == 0 && end <= 0) continue;  // what is read whole waits until a row is made of it
                 const auto behind =
                     input.per == 0
-                        ? form_.rows[input.tensor] * strips_
+                        ? segment_.rows[input.tensor] * strips_
                         : floor_div(input.scale * (end - strips_) + input.high * strips_, input.per) + strips_;
                 ends[input.tensor] = bounded[input.tensor] ? std::max(ends[input.tensor], behind) : behind;
                 bounded[input.tensor] = true;
@@ -71,23 +69,22 @@ private:
         }
         for (std::size_t tensor = 0; tensor < ends.size(); ++tensor)
             ends[tensor] = bounded[tensor] ? std::min(std::max<std::int64_t>(floor_div(ends[tensor], strips_), 0),
-                                                      form_.rows[tensor])
+                                                      segment_.rows[tensor])
                                            : 0;
         return ends;
     }
 
     std::vector<Rows> strip(std::int64_t number, const std::vector<std::int64_t>& pace,
                             const std::vector<bool>& recomputed, std::vector<std::int64_t>& before) const {
-        std::vector<Rows> wanted(form_.rows.size()), result(segment_.stop - segment_.first);
+        std::vector<Rows> wanted(segment_.rows.size()), result(segment_.ops.size());
         for (const auto tensor : segment_.results)
             if (number >= 0) {
-                const auto rows = form_.rows[tensor];
+                const auto rows = segment_.rows[tensor];
                 const Rows part{number * rows / strips_, (number + 1) * rows / strips_};
                 wanted[tensor] = part.empty() ? Rows{} : part;
             }
-        for (auto operator_index = segment_.stop - 1; operator_index >= segment_.first; --operator_index) {
-            const auto& op = form_.ops[operator_index];
-            const auto index = operator_index - segment_.first;
+        for (auto index = segment_.ops.size(); index-- > 0;) {
+            const auto& op = segment_.ops[index];
             Rows rows;
             for (const auto tensor : op.outputs) rows.cover(wanted[tensor]);
             if (!recomputed[index]) {
@@ -99,7 +96,7 @@ private:
             }
             if (rows.empty()) continue;
             result[index] = rows;
-            for (const auto& input : op.inputs) wanted[input.tensor].cover(input.read(rows, form_.rows[input.tensor]));
+            for (const auto& input : op.inputs) wanted[input.tensor].cover(input.read(rows, segment_.rows[input.tensor]));
         }
         return result;
     }

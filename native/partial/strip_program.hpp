@@ -20,25 +20,48 @@ struct StripPiece {
     bool kept = false;
 };
 
+// Pieces, by their positions in one list of all operators: an operator has no list of its own.
+struct StripIds {
+    const std::int64_t *first, *last;
+    const std::int64_t* begin() const { return first; }
+    const std::int64_t* end() const { return last; }
+    std::int64_t operator[](std::size_t place) const { return first[place]; }
+};
+
 struct StripRun {
-    std::vector<std::int64_t> reads, writes, over;
+    std::size_t reads, writes, over, stop;  // where those of each kind begin
     std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
     std::int64_t macs = 0, persistent_bytes = 0, scratch = 0;
     bool computes = false, view = false, makes_output = false;
+};
+
+// The lists of a program. The next one of the same thread clears them and uses their memory again: asking the system
+// for it took longer than writing the program. So a thread holds one program at a time.
+struct StripLists {
+    std::vector<StripPiece> pieces;
+    std::vector<StripRun> runs;
+    std::vector<std::int64_t> ids;
+
+    static StripLists& of_thread() {
+        thread_local StripLists lists;
+        lists.pieces.clear();
+        lists.runs.clear();
+        lists.ids.clear();
+        return lists;
+    }
 };
 
 class StripProgram {
 public:
     StripProgram(const StripNetwork& network, const StripSegment& segment, const StripRows& rows,
                  const std::vector<bool>& recomputed)
-        : network_(network), segment_(segment), rows_(rows), recomputed_(recomputed), held_(network.row_bits.size()),
-          join_of_(network.row_bits.size(), -1), maker_(network.row_bits.size(), -1) {
-        for (auto operator_index = segment.first; operator_index < segment.stop; ++operator_index)
-            for (const auto tensor : network.form.ops[operator_index].outputs)
-                maker_[tensor] = operator_index - segment.first;
+        : network_(network), segment_(segment), rows_(rows), recomputed_(recomputed), held_(segment.rows.size()),
+          join_of_(segment.rows.size(), -1), maker_(segment.rows.size(), -1) {
+        for (std::size_t index = 0; index < segment.ops.size(); ++index)
+            for (const auto tensor : segment.ops[index].outputs) maker_[tensor] = index;
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
             const auto& input = segment.inputs[i];
-            held_[input.tensor] = {piece(input.tensor, {0, network.form.rows[input.tensor]})};
+            held_[input.tensor] = {piece(input.tensor, {0, segment.rows[input.tensor]})};
             pieces_.back().nbytes = input.nbytes;
             pieces_.back().kept = input.kept;
         }
@@ -53,6 +76,10 @@ public:
     // The first ones are the inputs of the segment.
     const std::vector<StripPiece>& pieces() const { return pieces_; }
     const std::vector<StripRun>& runs() const { return runs_; }
+    StripIds reads(const StripRun& run) const { return {ids_.data() + run.reads, ids_.data() + run.writes}; }
+    StripIds writes(const StripRun& run) const { return {ids_.data() + run.writes, ids_.data() + run.over}; }
+    // What it may make its result in.
+    StripIds over(const StripRun& run) const { return {ids_.data() + run.over, ids_.data() + run.stop}; }
     // The operators on rows whose scratch the network does not hold yet; it counts as none.
     const std::vector<StripNetwork::Call>& unknown() const { return unknown_; }
 
@@ -69,20 +96,32 @@ private:
     std::vector<std::vector<std::int64_t>> held_;
     std::vector<std::int64_t> join_of_, maker_;
     std::vector<Join> joins_;
-    std::vector<StripPiece> pieces_;
-    std::vector<StripRun> runs_;
+    StripLists& lists_ = StripLists::of_thread();
+    std::vector<StripPiece>& pieces_ = lists_.pieces;
+    std::vector<StripRun>& runs_ = lists_.runs;
+    std::vector<std::int64_t>& ids_ = lists_.ids;
     std::vector<StripNetwork::Call> unknown_;
     Lags lags_;
     bool possible_ = true;
 
     std::int64_t piece(std::int64_t tensor, Rows rows) {
-        pieces_.push_back({tensor, rows, network_.nbytes(tensor, rows), network_.exact_bytes(tensor, rows)});
+        const auto bits = segment_.row_bits[tensor] * rows.size();
+        pieces_.push_back({tensor, rows, network_.aligned_bytes(bits), (bits + 7) / 8});
         return static_cast<std::int64_t>(pieces_.size()) - 1;
     }
 
-    std::int64_t step(std::int64_t tensor, Rows rows, std::vector<std::int64_t> reads) {
+    using Ids = std::vector<std::int64_t>;
+
+    void add_run(const Ids& reads, const Ids& writes) {
+        const auto first = ids_.size();
+        ids_.insert(ids_.end(), reads.begin(), reads.end());
+        ids_.insert(ids_.end(), writes.begin(), writes.end());
+        runs_.push_back({first, first + reads.size(), ids_.size(), ids_.size()});
+    }
+
+    std::int64_t step(std::int64_t tensor, Rows rows, const Ids& reads) {
         const auto result = piece(tensor, rows);
-        runs_.push_back({std::move(reads), {result}, {}, -1, 0});
+        add_run(reads, {result});
         return result;
     }
 
@@ -92,11 +131,11 @@ private:
         later.back().assign(held_.size(), -1);
         for (auto strip = rows_.by_strip.size() - 1; strip > 0; --strip) {
             later[strip - 1] = later[strip];
-            for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index) {
-                const auto result_rows = rows_.by_strip[strip][operator_index - segment_.first];
+            for (std::size_t index = 0; index < segment_.ops.size(); ++index) {
+                const auto result_rows = rows_.by_strip[strip][index];
                 if (result_rows.empty()) continue;
-                for (const auto& input : network_.form.ops[operator_index].inputs) {
-                    const auto start = input.read(result_rows, network_.form.rows[input.tensor]).start;
+                for (const auto& input : segment_.ops[index].inputs) {
+                    const auto start = input.read(result_rows, segment_.rows[input.tensor]).start;
                     auto& first = later[strip - 1][input.tensor];
                     first = first < 0 ? start : std::min(first, start);
                 }
@@ -111,14 +150,13 @@ private:
         for (const auto& input : segment_.inputs) whole[input.tensor] = held_[input.tensor];
         for (std::size_t strip = 0; strip < rows_.by_strip.size() && possible_; ++strip) {
             std::vector<std::int64_t> last(held_.size(), -1);
-            for (auto operator_index = segment_.first; operator_index < segment_.stop; ++operator_index)
-                if (!rows_.by_strip[strip][operator_index - segment_.first].empty())
-                    for (const auto& input : network_.form.ops[operator_index].inputs)
-                        last[input.tensor] = operator_index;
-            for (auto operator_index = segment_.first; operator_index < segment_.stop && possible_; ++operator_index)
-                if (const auto result_rows = rows_.by_strip[strip][operator_index - segment_.first];
-                    !result_rows.empty())
-                    compute(operator_index, result_rows, last, later[strip], whole);
+            const auto count = static_cast<std::int64_t>(segment_.ops.size());
+            for (std::int64_t index = 0; index < count; ++index)
+                if (!rows_.by_strip[strip][index].empty())
+                    for (const auto& input : segment_.ops[index].inputs) last[input.tensor] = index;
+            for (std::int64_t index = 0; index < count && possible_; ++index)
+                if (const auto result_rows = rows_.by_strip[strip][index]; !result_rows.empty())
+                    compute(index, result_rows, last, later[strip], whole);
         }
         if (!possible_) return;
         for (std::size_t i = 0; i < joins_.size(); ++i) {
@@ -128,20 +166,20 @@ private:
         }
     }
 
-    void compute(std::int64_t operator_index, Rows result_rows, const std::vector<std::int64_t>& last,
+    void compute(std::int64_t index, Rows result_rows, const std::vector<std::int64_t>& last,
                  const std::vector<std::int64_t>& later, const std::vector<std::vector<std::int64_t>>& whole) {
-        const auto& op = network_.form.ops[operator_index];
+        const auto& op = segment_.ops[index];
         std::vector<Rows> read;
         std::vector<std::int64_t> reads;
-        for (const auto& input : op.inputs) read.push_back(input.read(result_rows, network_.form.rows[input.tensor]));
+        for (const auto& input : op.inputs) read.push_back(input.read(result_rows, segment_.rows[input.tensor]));
         for (std::size_t i = 0; i < read.size(); ++i) reads.push_back(cut(op.inputs[i].tensor, read[i]));
         for (const auto& input : op.inputs)
-            if (last[input.tensor] == operator_index) keep(input.tensor, later[input.tensor], whole[input.tensor]);
-        const auto given = rows_given(operator_index, result_rows, read);
+            if (last[input.tensor] == index) keep(input.tensor, later[input.tensor], whole[input.tensor]);
+        const auto given = rows_given(index, result_rows, read);
         if (!possible_) return;
         std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        run(operator_index, read, std::move(reads), writes);
+        run(index, read, reads, writes);
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
             const auto exact = given.start == result_rows.start && given.stop == result_rows.stop
@@ -157,10 +195,10 @@ private:
         }
     }
 
-    void run(std::int64_t operator_index, const std::vector<Rows>& read, std::vector<std::int64_t> reads,
-             const std::vector<std::int64_t>& writes) {
-        const auto& op = network_.ops[operator_index];
-        std::vector<std::int64_t> over;
+    void run(std::int64_t index, const std::vector<Rows>& read, Ids reads,
+             const Ids& writes) {
+        const auto& op = network_.ops[segment_.first + index];
+        Ids over;
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
         bool padded = false;
@@ -170,41 +208,40 @@ private:
         const bool window = op.given == StripOp::Given::window && op.first_read == 0;
         if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none ||
                               (network_.rules.counts_scratch && window)))
-            sides = sides_of(operator_index, read[0], pieces_[writes[0]].rows);
+            sides = sides_of(index, read[0], pieces_[writes[0]].rows);
         if (!read.empty() && op.padded_row_bits > 0 && pads(op, sides, read_rows)) {
             if (op.cut_off) {
                 made_rows = (read_rows + op.stride - 1) / op.stride;
                 sides = same_sides(op, read_rows);
-                results = {unnamed_piece(network_.row_bits[network_.form.ops[operator_index].outputs[0]] * made_rows)};
+                results = {unnamed_piece(segment_.row_bits[segment_.ops[index].outputs[0]] * made_rows)};
             } else {
                 const auto whole = unnamed_piece(op.padded_row_bits * (read_rows + sides.top + sides.bottom));
-                runs_.push_back({{reads[0]}, {whole}, {}, -1, 0});
+                add_run({reads[0]}, {whole});
                 reads[0] = whole;
                 padded = true;
             }
         }
-        const auto lag = lags_.of(op, operator_index, read_rows, made_rows, sides, padded);
-        const auto lagged = lag < 0 ? -1 : reads[0];
-        runs_.push_back({std::move(reads), results, std::move(over), lagged, lag});
-        runs_.back().over.erase(std::remove_if(runs_.back().over.begin(), runs_.back().over.end(),
-                                               [&](auto taken) {
-                                                   const auto& now = runs_.back().reads;
-                                                   return std::find(now.begin(), now.end(), taken) == now.end();
-                                               }),
-                                runs_.back().over.end());
-        runs_.back().computes = true;
-        runs_.back().persistent_bytes = op.persistent_bytes;
-        runs_.back().view = op.view;
-        runs_.back().makes_output = op.makes_output;
+        const auto lag = lags_.of(op, index, read_rows, made_rows, sides, padded);
+        add_run(reads, results);
+        auto& added = runs_.back();
+        for (const auto taken : over)
+            if (std::find(reads.begin(), reads.end(), taken) != reads.end()) ids_.push_back(taken);
+        added.stop = ids_.size();
+        added.lagged = lag < 0 ? -1 : reads[0];
+        added.lag = lag;
+        added.computes = true;
+        added.persistent_bytes = op.persistent_bytes;
+        added.view = op.view;
+        added.makes_output = op.makes_output;
         if (network_.rules.counts_scratch)
-            runs_.back().scratch = scratch(operator_index, read, made_rows, sides, padded);
-        runs_.back().macs = network_.form.ops[operator_index].macs_per_row * made_rows;
-        if (results != writes) runs_.push_back({results, writes, {}, -1, 0});
+            added.scratch = scratch(index, read, made_rows, sides, padded);
+        added.macs = segment_.ops[index].macs_per_row * made_rows;
+        if (results != writes) add_run(results, writes);
     }
 
-    std::int64_t scratch(std::int64_t operator_index, const std::vector<Rows>& read, std::int64_t made_rows,
+    std::int64_t scratch(std::int64_t index, const std::vector<Rows>& read, std::int64_t made_rows,
                          Sides sides, bool padded) {
-        StripNetwork::Call call{operator_index, made_rows, sides.top, sides.bottom, padded};
+        StripNetwork::Call call{segment_.first + index, made_rows, sides.top, sides.bottom, padded};
         for (const auto rows : read) call.push_back(rows.size());
         const auto stated = network_.scratch.find(call);
         if (stated != network_.scratch.end()) return stated->second;
@@ -218,11 +255,10 @@ private:
     }
 
     // Rows of padding above and below.
-    Sides sides_of(std::int64_t operator_index, Rows read, Rows result_rows) const {
-        const auto& op = network_.ops[operator_index];
-        const auto& form = network_.form;
-        const auto rows = form.rows[form.ops[operator_index].inputs[0].tensor];
-        if (result_rows.start == 0 && result_rows.stop == form.ops[operator_index].rows && read.start == 0 &&
+    Sides sides_of(std::int64_t index, Rows read, Rows result_rows) const {
+        const auto& op = network_.ops[segment_.first + index];
+        const auto rows = segment_.rows[segment_.ops[index].inputs[0].tensor];
+        if (result_rows.start == 0 && result_rows.stop == segment_.ops[index].rows && read.start == 0 &&
             read.stop == rows)
             return {op.begin, op.end};
         const auto first = result_rows.start * op.stride - op.begin;
@@ -244,12 +280,11 @@ private:
         return !same && !none;
     }
 
-    Rows rows_given(std::int64_t operator_index, Rows result_rows, const std::vector<Rows>& read) {
-        const auto& op = network_.ops[operator_index];
-        const auto& form = network_.form;
-        bool all = result_rows.start == 0 && result_rows.stop == form.ops[operator_index].rows;
+    Rows rows_given(std::int64_t index, Rows result_rows, const std::vector<Rows>& read) {
+        const auto& op = network_.ops[segment_.first + index];
+        bool all = result_rows.start == 0 && result_rows.stop == segment_.ops[index].rows;
         for (std::size_t i = 0; i < read.size(); ++i)
-            all = all && read[i].start == 0 && read[i].stop == form.rows[form.ops[operator_index].inputs[i].tensor];
+            all = all && read[i].start == 0 && read[i].stop == segment_.rows[segment_.ops[index].inputs[i].tensor];
         if (op.given == StripOp::Given::exact || all) return result_rows;
         const auto first = op.first_read < 0 ? Rows{} : read[op.first_read];
         Rows given = result_rows;
@@ -258,7 +293,7 @@ private:
                 given = {
                     std::min(result_rows.start, floor_div(first.start + op.begin, op.stride)),
                     std::max(result_rows.stop, std::min(-floor_div(op.reach - op.begin - first.stop, op.stride) + 1,
-                                                        form.ops[operator_index].rows))};
+                                                        segment_.ops[index].rows))};
                 break;
             case StripOp::Given::transposed:
                 given.start = std::min(result_rows.start, (first.stop - 1) * op.stride - op.begin + op.reach - 1);
@@ -278,7 +313,7 @@ private:
         if (const auto piece_held = within(tensor, rows); piece_held >= 0) return piece_held;
         std::vector<std::int64_t> parts;
         for (const auto part : chain(tensor, rows)) parts.push_back(cut(tensor, part));
-        const auto joined = step(tensor, rows, std::move(parts));
+        const auto joined = step(tensor, rows, parts);
         held_[tensor].push_back(joined);
         return joined;
     }
@@ -334,7 +369,7 @@ private:
 
     void join(std::int64_t number, std::int64_t piece) {
         auto& levels = joins_[number].levels;
-        const bool last = pieces_[piece].rows.stop == network_.form.rows[pieces_[piece].tensor];
+        const bool last = pieces_[piece].rows.stop == segment_.rows[pieces_[piece].tensor];
         levels[0].push_back(piece);
         for (std::size_t level = 0; level < levels.size(); ++level) {
             if (levels[level].size() < kMostJoined || last) break;
@@ -371,14 +406,14 @@ private:
     void drop_unread() {
         std::vector<bool> read(pieces_.size());
         for (std::size_t piece = 0; piece < pieces_.size(); ++piece) read[piece] = pieces_[piece].kept;
-        std::vector<StripRun> needed;
-        for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
-            if (std::none_of(run->writes.begin(), run->writes.end(), [&](auto piece) { return read[piece]; })) continue;
-            for (const auto piece : run->reads) read[piece] = true;
-            needed.push_back(std::move(*run));
+        auto first = runs_.size();  // those from here on are needed
+        for (auto place = runs_.size(); place-- > 0;) {
+            const auto made = writes(runs_[place]);
+            if (std::none_of(made.begin(), made.end(), [&](auto piece) { return read[piece]; })) continue;
+            for (const auto piece : reads(runs_[place])) read[piece] = true;
+            runs_[--first] = runs_[place];
         }
-        std::reverse(needed.begin(), needed.end());
-        runs_ = std::move(needed);
+        runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(first));
     }
 };
 

@@ -7,6 +7,7 @@ operator i. The code here favours clarity; `downset._native` holds fast twins, a
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from random import Random
@@ -122,22 +123,24 @@ def ready(predecessors: Masks, downset: int) -> Iterator[int]:
 
 
 def downsets(predecessors: Masks, *, limit: int | None = None) -> Iterator[int]:
-    """Every downset once, by number of operators, the empty one first. Raises LimitReached for more than `limit`."""
+    """Every downset once, by number of operators, the empty one first. Raises LimitReached if there are more than
+    `limit`."""
     after = successors(predecessors)
     level = {0: sum(1 << operator for operator in ready(predecessors, 0))}  # downset -> its ready operators
-    seen = 0
+    most = math.inf if limit is None else limit
+    found = 1
     while level:
         following: dict[int, int] = {}
         for downset, available in level.items():
-            seen += 1
+            if found > most:
+                raise LimitReached(f"more than {limit} downsets")
             yield downset
             for operator in bits(available):
                 larger = downset | 1 << operator
                 if larger not in following:
                     opened = sum(1 << later for later in bits(after[operator]) if not predecessors[later] & ~larger)
                     following[larger] = available & ~(1 << operator) | opened
-                    if limit is not None and seen + len(following) > limit:
-                        raise LimitReached(f"more than {limit} downsets")
+                    found += 1
         level = following
 
 

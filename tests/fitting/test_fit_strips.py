@@ -18,6 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.errors import InfeasibleError, LimitReached, UsageError
+from downset.fitting import offer as offers
 from downset.fitting import placing, planning
 from downset.fitting import strips as strips_of_fit
 from downset.fitting.candidates import PlannedGraph
@@ -232,6 +233,27 @@ def test_plans_of_too_many_operators_are_offered_without_a_figure_and_not_placed
     step = fit(path, time_limit_s=5).in_strips
     assert step is not None and step.gained_bytes is None and not placed
     assert "may need less (downset.fit" in step.text
+
+
+def test_an_offer_places_no_plan_of_many_operators(plain, monkeypatch):
+    """Where all that need less have too many, it has no figure."""
+    path, _ = plain
+    placed, look_at = [], placing.OrderPlacing.look_at
+
+    def looked_at(self, plan):
+        placed.append(len(self.graph.ops) + plan.price.extra_operators)
+        look_at(self, plan)
+
+    monkeypatch.setattr(placing.OrderPlacing, "look_at", looked_at)
+    monkeypatch.setattr(offers, "_within_larger_limits", lambda *arguments: placed.clear())  # from here on, the offer
+    monkeypatch.setattr(offers, "_PLACED_TIMES", 1)
+    gains = []
+    for most in (1, 20, 10_000):
+        monkeypatch.setattr(offers, "_PLACED_OPERATORS", most)
+        step = fit(path, time_limit_s=5, larger=1.0).in_strips
+        assert step is not None and max(placed, default=0) <= most
+        gains.append(step.gained_bytes)
+    assert gains[0] is None and min(gains[1:]) > 0
 
 
 def test_what_a_search_did_not_find_is_told_from_what_is_not_there(plain, tmp_path):

@@ -136,6 +136,14 @@ def test_a_cycle_is_refused():
         lattice.topological([0b10, 0b01])
 
 
+@given(masks(), st.integers(0, 10))
+def test_downsets_are_counted_exactly_up_to_a_limit(predecessors, below):
+    count = len(all_downsets(predecessors))
+    assert lattice.count_downsets(predecessors, limit=count) == count
+    with pytest.raises(LimitReached, match=f"more than {max(count - 1 - below, 0)} downsets"):
+        lattice.count_downsets(predecessors, limit=max(count - 1 - below, 0))
+
+
 def test_counting_stops_at_its_limit():
     with pytest.raises(LimitReached):
         lattice.count_downsets([0] * 20, limit=1000)

@@ -21,6 +21,9 @@ __all__ = ["fit_call", "offer_strips"]
 
 _PLACED_SHARE = 0.05
 """The share of the time limit that placing a group of plans may take."""
+_PLACED_OPERATORS, _PLACED_TIMES = 2_000, 2
+"""Plans of short searches are placed up to so many operators, or so many times those of the network: to place one takes
+time with its operators, and the fit to which the step leads searches longer."""
 
 
 def fit_call(options: FitOptions, *stated: str) -> Call:
@@ -38,16 +41,23 @@ def offer_strips(job: Job, candidates: Candidates, result: Fit, call: Call) -> N
     original = candidates.original
     if candidates.strips is not None:
         how = Message("planned; without ", job.planned_limit or "a limit", " the file of least memory is written")
-        return _fewer(job, [candidates.strips], original, result, call, how) if _in_strips(result) else None
-    searches = candidates.searches
+        searches = [(candidates.strips, candidates.strips.in_strips)]
+        return _fewer(job, searches, original, result, call, how) if _in_strips(result) else None
+    searches = [(one, _small(one)) for one in candidates.searches]
     if not searches:
         return None
     step = _within_larger_limits(job, candidates, result, call)
     if step is None:
         step = _fewer(job, searches, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
-    settled = all(one.front.complete and not one.left_out for one in searches)
-    bound = min(one.front.bound_bytes for one in searches)
+    searched = [one for one, _ in searches]
+    settled = all(one.front.complete and not one.left_out for one in searched) and not any(
+        one.price_bytes(plan) + beside < needed
+        for one, small in searches
+        for plan in one.in_strips
+        if plan not in small
+    )
+    bound = min(one.front.bound_bytes for one in searched)
     if step is not None or settled or bound + beside >= needed:
         return step
     what = "more" if _in_strips(result) else "segments"
@@ -98,21 +108,32 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     return 0, min(result.arena.after, taken_bytes), False
 
 
+def _small(search: StripSearch) -> list[PartialPlan]:
+    """The plans in strips that have few enough operators to be placed."""
+    most = max(_PLACED_OPERATORS, _PLACED_TIMES * len(search.graph.ops))
+    return [one for one in search.in_strips if len(search.graph.ops) + one.price.extra_operators <= most]
+
+
 def _fewer(
-    job: Job, searches: Sequence[StripSearch], original: Candidate, result: Fit, call: Call, how: Part
+    job: Job,
+    searches: Sequence[tuple[StripSearch, Sequence[PartialPlan]]],
+    original: Candidate,
+    result: Fit,
+    call: Call,
+    how: Part,
 ) -> NextStep | None:
-    """The step to the plan of the searches that needs least: among those that compute no more, else among the
-    others."""
+    """The step to the plan that needs least among these of the searches: among those that compute no more, else among
+    the others."""
     beside, needed, whole = _needed(job, original, result)
-    whole_macs = max(macs(searches[0].graph), 1)
+    whole_macs = max(macs(searches[0][0].graph), 1)
     most = needed * (1 if whole else 1 - LEAST_SHARE)
     for more in (False, True):
         plans = []
-        for search in searches:
+        for search, chosen in searches:
             least = set(search.front.plans)
             group = [
                 one
-                for one in search.in_strips
+                for one in chosen
                 if one in least and one.price.extra_macs <= whole_macs and (one.price.extra_macs > 0) is more
             ]
             most_s = _PLACED_SHARE * job.options.time_limit_s

@@ -133,9 +133,10 @@ def _in_order(groups: Sequence[int], predecessors: Sequence[int]) -> tuple[int, 
 
 def _within(groups: Sequence[int], predecessors: Sequence[int], limit: int) -> bool:
     try:
-        return count_downsets(_between(groups, predecessors), limit=limit) <= limit
+        count_downsets(_between(groups, predecessors), limit=limit)
     except LimitReached:
         return False
+    return True
 
 
 def _macs(problem: SplitProblem, op: int) -> int:
