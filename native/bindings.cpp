@@ -31,6 +31,7 @@
 #include "memories/joint.hpp"
 #include "memories/order_free.hpp"
 #include "memories/residency.hpp"
+#include "memory/litert_sequence.hpp"
 #include "memory/sweeps.hpp"
 #include "objects/assign.hpp"
 #include "objects/exact.hpp"
@@ -193,6 +194,8 @@ void bind_memory(nb::module_& module) {
             "(Step, record that holds the bytes, record that comes to live on them), the first `most`.")
         .def("breadth_turns", &breadth_turns, "later_step_first"_a, Unlocked(),
              "By record: the turn in which greedy by breadth first names it.");
+    module.def("litert_sequence", &litert_sequence, "steps"_a, "tensors"_a, "nbytes"_a, "whole"_a, Unlocked(),
+               "The tensors in the sequence in which LiteRT's planner places them.");
 }
 
 void bind_stages(nb::module_& module) {

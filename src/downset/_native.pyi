@@ -114,6 +114,11 @@ class LivePieces:
     def breadth_turns(self, later_step_first: bool) -> list[int]:
         """By record: the turn in which greedy by breadth first names it."""
 
+def litert_sequence(
+    steps: Sequence[int], tensors: Sequence[int], nbytes: Sequence[int], whole: Sequence[bool]
+) -> list[int]:
+    """The tensors in the sequence in which LiteRT's planner places them."""
+
 class MemoriesProblem:
     """
     Operators, and storages in fast or slow memory.

@@ -23,6 +23,7 @@ from downset.formats.reading import load
 from downset.graph.cost import macs
 from downset.partial.search import partial_front
 from downset.reports.fit_document import fit_document
+from downset.reports.fit_sentences import gain_line
 from downset.reports.fit_steps import fit_next_steps
 from downset.results.policy import LARGER, LARGER_MAPPED, NO_LIMITS, SLOWER, Policy
 from downset.results.sessions import Latency
@@ -32,6 +33,7 @@ from downset.runtimes.targets import TARGETS
 from tests.command import typed
 from tests.fitting.test_fit_rewrite import tflite_model
 from tests.fitting.test_fit_strips import Net, strips
+from tests.models import installed_model
 
 WORK = {"time_limit_s": math.inf, "work_limit": 1000}
 
@@ -223,6 +225,15 @@ def test_the_upper_end_of_an_interval_decides_and_what_is_near_is_told(model, ti
     times.spread, times.ratio = 0.0, lambda original, path: 1.2
     result = fit(model, **WORK)
     assert result.shipped == "original"
+
+
+def test_the_runtime_is_not_named_as_the_reason_where_the_policy_is(times):
+    times.spread, times.ratio = 0.0, lambda original, path: 1.2
+    result = fit(installed_model("pymicro-wakeword", "alexa.tflite"), **WORK)
+    assert result.shipped == "original" and result.together.arena.arena_bytes < result.arena.after
+    assert gain_line(result) == "A smaller plan exists, beyond the limits of time and file size."
+    assert not any("the runtime took less memory" in note for note in result.notes)
+    assert any("left out by slower=1.1: " in note for note in result.notes)
 
 
 def test_what_was_refused_is_offered_with_the_limits_that_ship_it(model, times):

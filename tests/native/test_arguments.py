@@ -205,6 +205,8 @@ FAULTS = [
     (lambda: native.assign_in_order(records(), [2], False, 1.0), "sequence: 2 is not an index below 2"),
     (lambda: native.assign_in_order(records(), [1], False, NAN), "time limit: not a number of seconds"),
     (lambda: native.fill_strip(records(), NAN), "time limit: not a number of seconds"),
+    (lambda: native.litert_sequence([0, 0], [1, 1], [4, 4], [True, False]), "tensors: 1 comes twice"),
+    (lambda: native.litert_sequence([0, 0], [1, 2], [4], [True, False]), "nbytes: 1 entries; 2 are needed"),
     (lambda: native.place_above(records(), [0, 2], [-1, -1]), "sequence: 2 is not an index below 2"),
     (lambda: native.place_above(records(), [0], [-1]), "offsets: 1 entries; 2 are needed"),
     (lambda: native.place_above(records(), [0], [-1, -2]), "offsets: a record is at -2"),
@@ -451,6 +453,8 @@ def draw_sweeps(given):
     pieces.padded_breadth(given.number(1))
     assert len(pieces.collisions(array("q", given.numbers(count)), given.number())) <= count
     assert len(pieces.breadth_turns(given.flag())) == count
+    steps, tensors, sizes = given.numbers(count), given.order(count), given.numbers(count)
+    assert sorted(native.litert_sequence(steps, tensors, sizes, given.list(count, given.flag))) == sorted(tensors)
 
 
 def draw_stages(given):

@@ -4,8 +4,8 @@ Source: LiteRT, tflite/arena_planner.cc (the sequence of tensors) and tflite/sim
 Names: an allocation is a `Record`, its size is `exact_bytes`: only offsets are rounded up. Without it the size is
     `nbytes`.
 Complexity: O(n² log n).
-Deviations: of equal size and start, as the result of a mean and its sums may be, the first record comes first. LiteRT
-    leaves their sequence to std::sort.
+Deviations: of equal size and start, as the parts of a split are, the first record comes first. LiteRT leaves their
+    sequence to std::sort; the records of a graph are in that sequence (`memory.litert_sequence`).
 """
 
 from __future__ import annotations

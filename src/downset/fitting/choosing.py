@@ -221,7 +221,8 @@ def _note_left_out(job: Job, trials: Trials, timed: Sequence[Candidate], chosen:
             why, setting = f"{times:.2f}x the bytes on disk", Setting("larger", trials.policy.larger)
         else:
             setting = Setting("slower", trials.policy.slower)
-        job.notes.add(Message(f"{len(less)} candidates are left out by ", setting, f", {item.label} among them: {why}"))
+        said = f"{item.label} is" if len(less) == 1 else f"{len(less)} candidates, {item.label} among them, are"
+        job.notes.add(Message(f"{said} left out by ", setting, f": {why}"))
     for item in (*less[:1], chosen):
         trials.note_near(item)
 

@@ -49,7 +49,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
         note_arithmetic(job, planned.best.graph, [chosen])
     _note_costs(job, choice)
     _note_hurry(job, planned, candidates)
-    _note_plan(job, chosen, plan.together.arena.arena_bytes)
+    _note_plan(job, chosen, plan.together.arena.arena_bytes, measured)
     job.notes.add(*_bodies(plan.graph), *_one_buffer(original.graph))
     return Fit(
         str(options.model),
@@ -157,14 +157,15 @@ def _note_costs(job: Job, choice: FileChoice) -> None:
     job.notes.add(*_foreign_operators(job, choice.file), *_file_size(job, choice.file), *growth(choice.rows))
 
 
-def _note_plan(job: Job, chosen: Candidate, arena_bytes: int) -> None:
-    """Add a note where a plan takes less memory than the file that ships."""
+def _note_plan(job: Job, chosen: Candidate, arena_bytes: int, measured: Measured | None) -> None:
+    """Add a note where a plan takes less memory than the file that ships, unless the policy left it out, as another
+    note then says."""
     if arena_bytes >= chosen.arena_bytes:
         return
     exists = f"a plan of {format_bytes(arena_bytes)} B exists, but "
     if job.target.place is not None and not job.target.offsets:
         job.notes.add(f"{exists}{job.target.name} places tensors by itself and follows no offsets")
-    else:
+    elif measured is not None and measured.is_least():
         job.notes.add(f"{exists}the runtime took less memory in all for the {chosen.name} file")
 
 

@@ -244,6 +244,7 @@ def _of_library(named: KernelLibrary | None, taken: KernelScratch) -> list[str]:
         f"// {whose} take at most so much scratch above the tensors, and keep at most so",
         "// much from one run to the next, by formulas (analytic, not run):",
         f"// {source}.",
+        f"// Compared with {'ESP-NN' if named and named.chip else 'CMSIS-NN'}'s own functions on a host.",
         *(["// Add both where you link them. For ESP-NN fit with kernels named by chip and version."] * (not named)),
         *_operator_list("Not in these figures, as their formulas are not known:", taken.unknown),
         *_operator_list(

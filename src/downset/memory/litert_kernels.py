@@ -2,8 +2,8 @@
 
 *Source*: the Prepare functions of tensorflow/lite/kernels/conv.cc and reduce.cc. On one thread a convolution copies the
 windows that it reads (im2col), unless each is one position that follows the last. A sum or mean has an accumulator for
-each value of its result, an index and its axes. `python -m experiments.tflite_memory.litert` holds arenas with these
-buffers to where LiteRT puts its tensors.
+each value of its result, an index and its axes, and a temporary tensor without bytes.
+`python -m experiments.tflite_memory.litert` holds arenas with these buffers to where LiteRT puts its tensors.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ def _reduction(graph: Graph, op: Op) -> Request | None:
     if read.dtype not in _SUM_BYTES or axes.role != "constant":
         return None
     sums = math.prod(result.shape) * _SUM_BYTES[read.dtype]
-    return Request((len(read.shape) * _INDEX_BYTES, math.prod(axes.shape) * _INDEX_BYTES, sums))
+    return Request((len(read.shape) * _INDEX_BYTES, math.prod(axes.shape) * _INDEX_BYTES, sums, 0))

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from downset.errors import LimitReached, UsageError
 from downset.graph.core import Graph
+from downset.memory.litert_sequence import litert_ranks
 from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Overlap, Record
 from downset.memory.storages import exact_bytes, lagged, map_storages, takeover
@@ -270,10 +271,11 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
     for tensor, storages in enumerate(storage_map.storages_of):
         for storage in storages if len(storages) == 1 else ():
             names.setdefault(owner[storage], graph.tensors[tensor].name)
-    chosen = sorted(
-        (start[index], index) for index in set(owner) if owner[index] == index and storage_map.nbytes[index] > 0
-    )
-    place = {index: position for position, (_, index) in enumerate(chosen)}
+    counted = [index for index in set(owner) if owner[index] == index and storage_map.nbytes[index] > 0]
+    tied = len({(start[index], storage_map.nbytes[index]) for index in counted}) < len(counted)
+    rank = litert_ranks(graph, steps, storage_map) if model.rounds_offsets and tied else {}
+    chosen = sorted(counted, key=lambda index: (start[index], rank.get(index, index), index))
+    place = {index: position for position, index in enumerate(chosen)}
     for index in storage_map.scratch:
         names[index] = f"scratch {index} of {graph.ops[storage_map.producers[index][0]].name}"
     records = tuple(
@@ -285,7 +287,7 @@ def lifetimes(graph: Graph, steps: Sequence[int], memory: str | MemoryModel = "l
             model.alignment,
             exact_bytes=exact_bytes(graph, model, storage_map, index) if model.rounds_offsets else None,
         )
-        for _, index in chosen
+        for index in chosen
     )
     record_of = tuple(place.get(owner[own[0]], -1) if len(own) == 1 else -1 for own in storage_map.storages_of)
     overlaps = []

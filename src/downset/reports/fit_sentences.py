@@ -174,7 +174,9 @@ def gain_line(result: Fit) -> str:
         if result.session is not None and result.session.arena:
             return "The file runs as it is; the gain comes from the settings of the session."
         if result.together.arena.arena_bytes < arena.after:
-            return "A smaller plan exists, but the runtime takes less memory for the file as it is."
+            if result.measured is not None and result.measured.is_least():
+                return "A smaller plan exists, but the runtime takes less memory for the file as it is."
+            return "A smaller plan exists, beyond the limits of time and file size."
         if arena.proven:
             return (
                 "The file is already optimal among all orders of its operators, each computed whole, and all "

@@ -105,6 +105,10 @@ class Measured:
         """Bytes that the original and the shipped file need with the named kernels: measured, and by formula."""
         return self.before + self.kernel_bytes[0], self.after + self.kernel_bytes[1]
 
+    def is_least(self) -> bool:
+        """Whether no candidate took less than the shipped file."""
+        return self.after <= min((parts["total_bytes"] for parts in self.details.values()), default=self.after)
+
     __repr__ = abridged
 
 
