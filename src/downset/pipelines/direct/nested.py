@@ -25,7 +25,7 @@ from downset.pipelines.drafts import Split, StageDraft, StageDrafts
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.strips import proportional_rows, tiles
 
-__all__ = ["nested_stages"]
+__all__ = ["Folds", "folds_of", "nested_stages"]
 
 _UNITS = 24
 """The most units of a chain whose folds are asked; of a longer one the cuts that carry least."""
@@ -39,7 +39,7 @@ def nested_stages(problem: PricedChain, cluster: Cluster) -> Iterator[StageDraft
     without a group that has two parts are left out: they are stages in a row, which others find."""
     if problem.cuts < _LEAST_UNITS:
         return
-    folds = _folds(problem, _chosen_cuts(problem))
+    folds = folds_of(problem, _chosen_cuts(problem))
     order = sorted(range(len(cluster.devices)), key=lambda device: -cluster.devices[device].speed)
     half = (len(order) + 1) // 2
     turns = [device for pair in zip(order[:half], [*order[half:][::-1], -1], strict=False) for device in pair]
@@ -63,7 +63,7 @@ def _chosen_cuts(problem: PricedChain) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Folds:
+class Folds:
     """By fold (i, a, b, j), in units between `cuts`: its MACs, the bytes over its borders, and those that two strips of
     it both read."""
 
@@ -121,7 +121,8 @@ class _Folds:
         return tuple(sorted(parts))
 
 
-def _folds(problem: PricedChain, cuts: Sequence[int]) -> _Folds:
+def folds_of(problem: PricedChain, cuts: Sequence[int]) -> Folds:
+    """All folds of the chain whose units end at these cuts, which ascend from 0 to the end."""
     units = len(cuts) - 1
     grid = np.indices((units + 1,) * 4).reshape(4, -1)
     i, a, b, j = grid
@@ -145,7 +146,7 @@ def _folds(problem: PricedChain, cuts: Sequence[int]) -> _Folds:
         nbytes += problem.tensors[tensor].nbytes * np.where(makes, others, reads)
     halo = np.array([0.0, *np.cumsum([_halo_bytes(problem, ops) for ops in problem.units])])[list(cuts)]
     macs, both = (of[a] - of[i] + of[j] - of[b] for of in (before, halo))
-    return _Folds(cuts, ends, macs, nbytes, both)
+    return Folds(cuts, ends, macs, nbytes, both)
 
 
 def _halo_bytes(problem: PricedChain, ops: Sequence[int]) -> int:
