@@ -17,6 +17,7 @@ from downset.formats.reading import load
 from downset.pipelines.check import verify_pipeline
 from downset.pipelines.direct.nested import nested_stages
 from downset.pipelines.drafts import FoundPipeline
+from downset.pipelines.network import pipeline_chain
 from downset.pipelines.plan import plan_pipeline
 from tests.distributed.test_serving_faults import NAMES, THREE, wait_for
 from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
@@ -170,7 +171,8 @@ def test_devices_that_compute_two_parts_around_others_give_what_the_unsplit_mode
     def method(problem, cluster, **_):
         return FoundPipeline(next(nested_stages(problem, cluster)), 0.0)
 
-    plan = plan_pipeline(graph, cluster, method=method, topology="direct")
+    units = pipeline_chain(graph).units
+    plan = plan_pipeline(graph, cluster, method=method, topology="direct", units=units)
     verify_pipeline(graph, plan)
     parts = [{strip.device for strip in block.strips} for stage in plan.stages for block in stage.blocks]
     assert parts[0] == parts[-1] and any(not parts[0] & own for own in parts)
