@@ -39,8 +39,8 @@ SKIPS: dict[str, dict[str, Any]] = {
     "unet": {"image": 112},
     "unet_centres": {"image": 112, "corners": False},
 }
-"""Networks of about one and two thousand million MACs without a chain of pieces. The second U-Net enlarges its maps from
-the centres of pixels and not from their corners, so that strips of rows need some rows of the map before and not all."""
+"""Networks of about one and two thousand million MACs without a chain of pieces. The second U-Net enlarges its maps
+from the centres of pixels, not from their corners: a row then needs some rows of the map before, and not all."""
 LARGE: dict[str, dict[str, Any]] = {"pnasnet_large": {}, "nasnet_large": {}}
 """Networks whose chain takes minutes to find: only with `--networks`."""
 EXHAUSTIVE_S = 1.0
