@@ -218,11 +218,11 @@ class Network:
         shape = tuple(x.shape[axis] + pads[axis] + pads[axis + rank] for axis in range(rank))
         return self._append("Pad", [x.name, name], shape, x.square)
 
-    def resize(self, x: Value, height: int, width: int) -> Value:
-        """Bilinear, corners aligned."""
+    def resize(self, x: Value, height: int, width: int, *, corners: bool = True) -> Value:
+        """Bilinear; with `corners` they are aligned, so that every row depends on the height of the whole map."""
         shape = (1, x.channels, height, width)
         sizes = self._shared(f"sizes_{x.channels}_{height}_{width}", np.array(shape, np.int64))
-        modes = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+        modes = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if corners else "half_pixel"}
         return self._append("Resize", [x.name, "", "", sizes], shape, x.square, **modes)
 
     def space_to_depth(self, x: Value, block: int) -> Value:

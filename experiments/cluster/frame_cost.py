@@ -31,7 +31,7 @@ _REST_S = 5.0
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
-def _network(path: Path) -> None:
+def vision_transformer(path: Path) -> None:
     import torch
 
     from experiments.partial.networks import Transformer
@@ -93,7 +93,7 @@ def rows(options: Namespace) -> Iterator[Row]:
     count = 300 if options.quick else 2_000
     with tempfile.TemporaryDirectory(prefix="ds-") as folder:
         path = Path(folder) / "vit.onnx"
-        _network(path)
+        vision_transformer(path)
         graph = ds.load(path)
         drawn = np.random.default_rng(0)
         shape = graph.tensors[graph.inputs[0]].shape

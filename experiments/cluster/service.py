@@ -2,9 +2,9 @@
 
     python -m experiments.cluster.service [--quick]      # needs root; --quick: four devices, less than a minute
 
-Frames of YOLOv8n come at a camera's pace from one client; another one stops reading for most of the time. The process
-of one device is killed, and the link of another one is cut for some seconds. Every frame has its own content; each
-result is compared with ONNX Runtime's, in its place.
+Frames of YOLOv8n, then of a ViT, come at a camera's pace from one client, ten minutes each; another one stops reading
+for most of the time. The process of one device is killed, and the link of another one is cut for some seconds. Every
+frame has its own content; each result is compared with ONNX Runtime's, in its place. Half an hour in all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.request
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,17 @@ import downset as ds
 from downset.distributed.keys import open_keys
 from downset.distributed.service.protocol import decode_response, encode_request
 from downset.distributed.wire.connection import client_context
-from experiments.frame import Experiment
+from experiments.cluster.frame_cost import vision_transformer
+from experiments.frame import Experiment, names_of
 from experiments.rows import Row
 from experiments.testbed.bed import Bed, open_bed
 from experiments.testbed.driven import error_in_a_line, run
 from zoo import ZOO
 
+_NETWORKS: dict[str, Callable[[Path], None]] = {
+    "yolov8n": lambda path: onnx.save(ZOO["yolov8n"](image=_IMAGE), str(path)),
+    "vit": vision_transformer,
+}
 _ROOT = Path(__file__).resolve().parents[2]
 _IMAGE = 96
 _RATE_MBPS = 50.0
@@ -49,15 +54,16 @@ _CUT_S = 15.0
 
 def rows(options: Namespace) -> Iterator[Row]:
     devices, seconds, pace_s = (4, 30.0, 0.2) if options.quick else (options.devices, 60.0 * options.minutes, 0.2)
-    with error_in_a_line(), tempfile.TemporaryDirectory() as folder:
-        row = served(devices, seconds, pace_s, Path(folder))
-    yield row | {"at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
+    for network in options.networks:
+        with error_in_a_line(), tempfile.TemporaryDirectory() as folder:
+            _NETWORKS[network](Path(folder) / "net.onnx")
+            row = served(devices, seconds, pace_s, Path(folder))
+        yield {"network": network, **row, "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
 
 
 def served(devices: int, seconds: float, pace_s: float, folder: Path) -> Row:
     """Device k is in namespace k + 1; the driver is in the first, the cameras in the last one."""
     names = [f"d{number}" for number in range(devices)]
-    onnx.save(ZOO["yolov8n"](image=_IMAGE), str(folder / "net.onnx"))
     text = [f'[network]\nkind = "links"\nrate_mbps = {_RATE_MBPS:g}\n']
     text += [f'[[device]]\nname = "{name}"\nmac_per_s = 3e8\n' for name in names]
     (folder / "home.toml").write_text("\n".join(text))
@@ -248,14 +254,14 @@ def metrics(address: str, camera: Path) -> dict[str, float]:
 EXPERIMENT = Experiment(
     "cluster_service",
     rows,
-    key=("devices",),
     quick="four devices, half a minute; nothing written",
     options={
+        "--networks": {"type": names_of(_NETWORKS), "default": list(_NETWORKS), "help": "one after the other"},
         "--devices": {"type": int, "default": 8, "help": "how many"},
         "--minutes": {"type": float, "default": 10.0, "help": "how long frames come"},
     },
     lines=lambda row, mark: [
-        f"{row['devices']} devices{mark}",
+        f"{row.get('network', 'yolov8n')} on {row['devices']} devices{mark}",
         *(f"    {name:22} {value}" for name, value in row.items()),
     ],
 )

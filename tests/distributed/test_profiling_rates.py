@@ -6,6 +6,7 @@ The oracle of the regression is the generator of the timings; that of its constr
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,14 +43,25 @@ def timed(work, mac_per_s, bytes_per_s, noise=lambda: 1.0):
     ]
 
 
-@given(conv=rates, gemm=rates, moved=rates, seed=st.integers(0, 10_000))
-def test_the_rates_that_made_the_times_are_found(conv, gemm, moved, seed):
+@given(conv=rates, gemm=rates, moved=rates, weight_rate=st.none() | rates, seed=st.integers(0, 10_000))
+def test_the_rates_that_made_the_times_are_found(conv, gemm, moved, weight_rate, seed):
     draw = random.Random(seed)
     work = [
         ({"Conv": draw.randrange(1, 10**9), "Gemm": draw.randrange(10**8)}, draw.randrange(10**8)) for _ in range(6)
     ]
     work += [({"Conv": 10**8}, 0), ({"Gemm": 10**8}, 0), ({}, 10**8)]
-    found = device_rates(timed(work, {"Conv": conv, "Gemm": gemm}, moved))
+    weights = [draw.randrange(10**8) for _ in work]
+    timed_work = timed(work, {"Conv": conv, "Gemm": gemm}, moved)
+    if weight_rate is not None:
+        timed_work = [
+            replace(sample, seconds=sample.seconds + nbytes / weight_rate, weight_bytes=nbytes)
+            for sample, nbytes in zip(timed_work, weights, strict=True)
+        ]
+    found = device_rates(timed_work)
+    if weight_rate is None:
+        assert found.weight_bytes_per_s is None
+    else:
+        assert found.weight_bytes_per_s == pytest.approx(weight_rate, rel=1e-3)
     of = {kind: found.mac_per_s / found.alpha_of.get(kind, 1.0) for kind in ("Conv", "Gemm")}
     assert of["Conv"] == pytest.approx(conv, rel=1e-3)
     assert of["Gemm"] == pytest.approx(gemm, rel=1e-3)
@@ -234,7 +246,7 @@ def test_messages_that_follow_one_another_show_what_each_occupies(monkeypatch, a
     part=st.none() | st.floats(0, 1),
 )
 def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, latency, shared, cost, part):
-    one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57)
+    one = DeviceRates(mac_per_s, {"Gemm": alpha}, moved, 0.034, 57, moved and 2 * moved)
     link = LinkRates(rate, latency, 0.01, 8)
     if part is not None:
         link = with_occupancy(link, [(n, part * latency + 0.7 * part * n / rate + 1e-12) for n in (1 << 14, 1 << 20)])
@@ -257,6 +269,7 @@ def test_a_measured_cluster_reads_back(name, mac_per_s, alpha, moved, rate, late
         assert ours.speed == pytest.approx(theirs.speed, rel=1e-5)
         assert ours.alpha_of == pytest.approx(theirs.alpha_of, rel=1e-5)
         assert ours.moved_per_s == pytest.approx(theirs.moved_per_s, rel=1e-5)
+        assert ours.weight_byte_s == pytest.approx(theirs.weight_byte_s, rel=1e-5)
         assert ours.memory_bytes == theirs.memory_bytes
         for what in ("send", "receive", "frame", "result"):
             assert getattr(ours.messages, what).of(1 << 20) == pytest.approx(

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from downset.distributed.keys import issue_keys, make_authority, open_keys
+from downset.distributed.service import client as client_module
 from downset.distributed.service.client import AsyncServiceClient, ServiceClient
 from downset.distributed.service.protocol import (
     decode_request,
@@ -300,6 +301,33 @@ def test_no_frame_is_lost_or_computed_twice_where_connections_break(served, grap
     assert_same(found, unsplit(model, given))
     assert network.cuts > 5
     assert served.pipeline.figures().frames == before + 40
+
+
+def test_frames_of_many_threads_have_keys_of_their_own(monkeypatch):
+    """Threads change places at every line of the client here, as they may at any time."""
+    seen = []
+
+    def persistent(method, path, body=b"", headers=None):
+        seen.append(headers["Idempotency-Key"])
+        return 200, b'{"outputs": []}', None
+
+    def at_a_line(frame, event, argument):
+        if frame.f_code.co_filename != client_module.__file__:
+            return None
+        time.sleep(1e-4)
+        return at_a_line
+
+    with ServiceClient(f"{LOCAL}:1", in_flight=4) as client:
+        monkeypatch.setattr(client, "_model", {"inputs": []})
+        monkeypatch.setattr(client, "_persistent", persistent)
+        before = threading.gettrace()
+        threading.settrace(at_a_line)
+        try:
+            for answer in [client.submit({}) for _ in range(40)]:
+                assert answer.result(60) == {}
+        finally:
+            threading.settrace(before)
+    assert len(set(seen)) == 40
 
 
 class Echoes:

@@ -9,14 +9,20 @@ import time
 import numpy as np
 import pytest
 
+from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.wire.connection import Connection
 from downset.distributed.wire.messages import Hello
 from downset.errors import UsageError
 from downset.formats.reading import load
+from downset.pipelines.check import verify_pipeline
+from downset.pipelines.direct.nested import nested_stages
+from downset.pipelines.drafts import FoundPipeline
+from downset.pipelines.network import pipeline_chain
 from downset.pipelines.plan import plan_pipeline
 from tests.distributed.test_serving_faults import NAMES, THREE, wait_for
 from tests.distributed.thread_fleet import ThreadFleet, assert_same, frames_of, running, unsplit
 from tests.models import branchy_model
+from zoo import unet
 
 pytest.importorskip("onnxruntime")
 
@@ -154,3 +160,24 @@ def test_a_clock_that_jumps_changes_nothing(model, tmp_path, monkeypatch):
         found, report = list(pipeline.run(given)), pipeline.report()
     assert_same(found, unsplit(model, given))
     assert not report.events and 0 < report.latency_s[2] < 60
+
+
+def test_devices_that_compute_two_parts_around_others_give_what_the_unsplit_model_gives(tmp_path):
+    """A U-Net in stages nested in one another: rows of the first level stay where they are made and read again."""
+    path = tmp_path / "unet.onnx"
+    path.write_bytes(unet.build(image=16, channels=4, levels=2, corners=False).SerializeToString())
+    graph, cluster = load(path), Cluster(tuple(Device(name, 1e6) for name in NAMES), Network("links", 1e5))
+
+    def method(problem, cluster, **_):
+        return FoundPipeline(next(nested_stages(problem, cluster)), 0.0)
+
+    units = pipeline_chain(graph).units
+    plan = plan_pipeline(graph, cluster, method=method, topology="direct", units=units)
+    verify_pipeline(graph, plan)
+    parts = [{strip.device for strip in block.strips} for stage in plan.stages for block in stage.blocks]
+    assert parts[0] == parts[-1] and any(not parts[0] & own for own in parts)
+    given = frames_of(graph, 20)
+    with running(graph, plan, tmp_path) as pipeline:
+        found = list(pipeline.run(given))
+        assert not pipeline.report().events
+    assert_same(found, unsplit(path, given))

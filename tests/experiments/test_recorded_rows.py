@@ -322,7 +322,7 @@ def test_the_check_of_printed_figures_imports_nothing_of_downset():
 
 def test_a_service_answers_every_frame_once_and_leaves_nothing():
     """In network namespaces, with a device killed, another one cut off, and a client that pauses."""
-    (row,) = load_rows("cluster_service")
-    assert row["devices"] >= 8 and len(row["faults"]) == 2 == row["lost"] and row["replayed"] > 0
-    assert row["computed"] == row["frames"] + row["paused_client_frames"] and row["frames"] > 500
-    assert row["largest_difference"] <= 1e-4 and row["processes_left"] == 0 and row["exit_code"] == 130
+    for row in load_rows("cluster_service"):
+        assert row["devices"] >= 8 and len(row["faults"]) == 2 == row["lost"] and row["replayed"] > 0
+        assert row["computed"] == row["frames"] + row["paused_client_frames"] and row["frames"] > 500
+        assert row["largest_difference"] <= 1e-4 and row["processes_left"] == 0 and row["exit_code"] == 130

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -19,11 +20,13 @@ from downset.formats.reading import load
 from downset.pipelines.accounting import Accounting
 from downset.pipelines.check import verify_without_graph
 from downset.pipelines.device_order import canonical, fastest_first, sub_cluster
+from downset.pipelines.direct import nested
 from downset.pipelines.direct.least_period import direct_space, least_period
 from downset.pipelines.drafts import FoundPipeline, Split, StageDraft, Tile
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
-from downset.pipelines.problem import chain_problem
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.problem import SplitOp, SplitProblem, SplitTensor, chain_problem, window_tables
 from tests.effort import cases, untimed
 from tests.oracles_direct import every_plan, load_s
 from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
@@ -213,3 +216,97 @@ def test_stages_without_leaders_are_of_topology_direct_and_its_rule():
     first = replace(plan.stages[0], leader=plan.stages[0].devices[0])
     with pytest.raises(InvalidPlan, match="rule"):
         verify_without_graph(replace(plan, stages=(first, *plan.stages[1:])))
+
+
+def skipping(*, rows=8, wide=4000, narrow=10):
+    """A wide tensor is read at the beginning, and again at the end; between the two lies work on a narrow one that only
+    one device can do."""
+    same = window_tables(rows, rows, kernel=1, stride=1, pad=0)
+    to_one = (np.zeros(2, np.int64), np.full(2, rows, np.int64))
+    from_one = (np.zeros(rows + 1, np.int64), np.ones(rows + 1, np.int64))
+    tensors = (SplitTensor(rows, 1), SplitTensor(rows, wide), *[SplitTensor(1, narrow)] * 2, SplitTensor(rows, 1))
+    ops = (
+        SplitOp(50, (0,), (1,), *[(table,) for table in same]),
+        SplitOp(0, (1,), (2,), *[(table,) for table in to_one]),
+        SplitOp(800, (2,), (3,), (np.zeros(2, np.int64),), (np.ones(2, np.int64),)),
+        SplitOp(50, (1, 3), (4,), (same[0], from_one[0]), (same[1], from_one[1])),
+    )
+    return SplitProblem(tensors, ops, ((0, 1), (2,), (3,)), frozenset({4}))
+
+
+def test_devices_come_twice_where_a_wide_tensor_is_read_again():
+    """By hand: one device does both parts around the other's, 800 MACs each at 1000 a second, and two messages of 10
+    bytes at 1000 a second are sent between them: 0.82 s. Plans whose devices compute one part send the wide
+    tensor, or leave most of the work to one device."""
+    problem = skipping()
+    cluster = Cluster((Device("d0", 1000), Device("d1", 1000)), Network("links", 1000))
+    moved = 32_000 + 10  # what the operator without MACs reads and writes
+    cluster = replace(cluster, devices=tuple(replace(one, bytes_per_s=1e12) for one in cluster.devices))
+    plan = plan_pipeline(problem, cluster, topology="direct")
+    assert plan.period_s == pytest.approx(0.82 + moved / 1e12)
+    assert [[strip.device for strip in block.strips] for stage in plan.stages for block in stage.blocks] in (
+        [[0], [1], [0]],
+        [[1], [0], [1]],
+    )
+    assert best_of_all(problem, cluster, {}) > 1.4
+    run = simulate(plan, frames=50)
+    assert run.period_s == pytest.approx(plan.period_s)
+
+
+def test_folds_are_the_least_of_all_that_there_are():
+    """Of every assignment of groups to nested parts, by sets of units and not by intervals; on one order of devices."""
+    for seed in range(cases(30)):
+        random = Random(f"folds/{seed}")
+        graph = random_graph(random, units=5, rows=6) if seed % 3 else random_chain(random, layers=5, rows=6)
+        priced = PricedChain(graph)
+        cluster = random_cluster(random, random.choice(KINDS), devices=3)
+        folds = nested.folds_of(priced, range(priced.cuts + 1))
+        order = list(range(len(cluster.devices)))
+        for devices in (order, order[::-1]):
+            found = folds.best(cluster, devices)
+            units = [unit for start, stop, _ in found for unit in range(start, stop)]
+            assert units == list(range(priced.cuts))
+            groups = sorted({group for _, _, group in found})
+            own = max(fold_load(priced, cluster, found, group) for group in groups)
+            assert own == pytest.approx(least_fold(priced, cluster, tuple(devices), frozenset(range(priced.cuts))))
+
+
+def fold_load(priced, cluster, parts, group):
+    return group_load(
+        priced, cluster, group, {unit for start, stop, own in parts if own == group for unit in range(start, stop)}
+    )
+
+
+def group_load(priced, cluster, group, units):
+    """MACs at the speed of all, and bytes that cross the border of these units or are read by two strips."""
+    inside = {op for unit in units for op in priced.units[unit]}
+    made = {tensor: op for op, described in enumerate(priced.ops) for tensor in described.outputs}
+    crossing = 0
+    for tensor, described in enumerate(priced.tensors):
+        readers = {op for op, one in enumerate(priced.ops) if tensor in one.inputs}
+        here, there = readers & inside, readers - inside
+        crossing += described.nbytes * (bool(there) if made.get(tensor, -1) in inside else bool(here))
+    halo = 0
+    for op in (priced.ops[op] for op in inside):
+        middle = priced.tensors[op.outputs[0]].rows // 2
+        for tensor, first, last in zip(op.inputs, op.first, op.last, strict=True):
+            halo += max(0, int(last[middle]) - int(first[middle])) * priced.tensors[tensor].row_bytes if middle else 0
+    macs = sum(priced.ops[op].macs_per_row * priced.tensors[priced.ops[op].outputs[0]].rows for op in inside)
+    computing = macs / sum(cluster.devices[device].speed for device in group)
+    sent = (crossing + 2 * (len(group) - 1) * halo) / cluster.occupied.network.bytes_per_s
+    if cluster.network.kind == "shared":
+        return max(computing, sent)
+    return max(computing, sent / len(group)) if cluster.network.overlap else computing + sent / len(group)
+
+
+def least_fold(priced, cluster, devices, left):
+    if not left:
+        return 0.0
+    low, high, best = min(left), max(left) + 1, math.inf
+    for begin in range(low, high + 1):
+        for end in range(begin, high + 1):
+            inner = frozenset(range(begin, end))
+            for count in range(1, len(devices) + 1) if inner != left else ():
+                load = group_load(priced, cluster, devices[:count], left - inner)
+                best = min(best, max(load, least_fold(priced, cluster, devices[count:], inner)))
+    return best

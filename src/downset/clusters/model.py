@@ -101,7 +101,8 @@ class MessageCosts:
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device: how fast it computes, and what memory and power it has. Operators take alpha * MACs / `mac_per_s`
-    seconds, and operators without MACs the bytes that they read and write at `bytes_per_s`."""
+    seconds and the bytes of their weights at `weight_bytes_per_s`, and operators without MACs the bytes that they read
+    and write at `bytes_per_s`."""
 
     name: DeviceName
     """The name by which plans, messages and figures call the device, 1 to 63 characters."""
@@ -127,6 +128,8 @@ class Device:
     """Bytes that the device's runtime takes of its memory."""
     messages: MessageCosts | None = None
     """Costs of messages; None: they take no processor time."""
+    weight_bytes_per_s: Rate | None = None
+    """Bytes per second of weights, which operators with MACs read anew for each frame; None: reading takes no time."""
 
     @property
     def speed(self) -> float:
@@ -137,6 +140,11 @@ class Device:
     def peak_speed(self) -> float:
         """MACs per second of the operator kind that the device computes fastest."""
         return self.mac_per_s / min([self.alpha, *self.alpha_of.values()])
+
+    @property
+    def weight_byte_s(self) -> float:
+        """Seconds for each byte of weights."""
+        return 0.0 if self.weight_bytes_per_s is None else 1.0 / self.weight_bytes_per_s
 
     @property
     def moved_per_s(self) -> float:

@@ -117,8 +117,8 @@ class _MessagesForm(_TomlForm, frozen=True):
 
 
 class _DeviceForm(_TomlForm, frozen=True):
-    """A table `[[device]]`: one device that computes. An operator takes `alpha` times its MACs / `mac_per_s` seconds,
-    and one without MACs its bytes / `bytes_per_s`."""
+    """A table `[[device]]`: one device that computes. An operator takes `alpha` times its MACs / `mac_per_s` seconds
+    and its weights / `weight_bytes_per_s`, and one without MACs its bytes / `bytes_per_s`."""
 
     name: DeviceName
     """The name by which commands, plans and workers call the device; no other device of the file has it."""
@@ -137,6 +137,9 @@ class _DeviceForm(_TomlForm, frozen=True):
     """The duplex of this device alone, as in `[network]`; not given: the network's."""
     bytes_per_s: Positive | None = None
     """Bytes per second that operators without MACs read and write; not given: a byte takes as long as a MAC."""
+    weight_bytes_per_s: Positive | None = None
+    """Bytes per second of weights, which operators with MACs read anew for each frame, in addition to their MACs; not
+    given: reading weights takes no time."""
     alpha_of: dict[str, Positive] = {}
     """Other values of `alpha` by kind of operator: `{ Conv = 1.2 }`."""
     runtime_memory: str | MemoryBytes | None = None
@@ -239,6 +242,7 @@ def parse_cluster(text: str, where: str = "cluster") -> Cluster:
                 device.alpha_of,
                 sizes["runtime_memory"] or 0,
                 None if device.messages is None else device.messages.costs(),
+                device.weight_bytes_per_s,
             )
         )
     network = _network(form, names, text, where)

@@ -136,6 +136,7 @@ def _json_form(measured: MeasuredCluster, output: str | None) -> dict[str, Any]:
                 "mac_per_s": device.rates.mac_per_s,
                 "alpha_of": dict(device.rates.alpha_of),
                 "bytes_per_s": device.rates.bytes_per_s,
+                "weight_bytes_per_s": device.rates.weight_bytes_per_s,
                 "spread": device.rates.spread,
                 "samples": device.rates.samples,
                 "memory_bytes": device.memory_bytes,

@@ -125,7 +125,8 @@ def _check_rules(plan: Pipeline) -> None:
 
 def _counts(strip: Strip) -> tuple[int, ...]:
     kinds = strip.macs_of.values()
-    return (strip.macs, strip.redundant_macs, strip.moved_bytes, strip.in_bytes, strip.out_bytes, *kinds)
+    sizes = (strip.moved_bytes, strip.in_bytes, strip.out_bytes, strip.weight_bytes)
+    return (strip.macs, strip.redundant_macs, *sizes, *kinds)
 
 
 def _working(stage: PipelineStage) -> set[int]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from downset.errors import InvalidPlan
-from downset.graph.core import Graph
+from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import Interval, RowForm, needed
 from downset.results.pipelines import Block, Pipeline, Rows, Strip, Task
@@ -48,6 +48,9 @@ class PlanRows:
 
     def part(self, rows: Rows) -> TensorArea:
         return TensorArea((rows.start, rows.stop), rows.columns or (0, self.width(rows.tensor)))
+
+    def is_weight(self, tensor: int) -> bool:
+        return tensor != ABSENT and self.graph.tensors[tensor].role == "constant"
 
     def nbytes(self, tensor: int, part: TensorArea) -> int:
         whole = self.form.bytes_per_row[tensor] * (part.rows[1] - part.rows[0])
@@ -133,7 +136,7 @@ def check_rows(rows: PlanRows, plan: Pipeline) -> None:
         strip = block.strips[task.strip]
         areas, own = rows.parts(block, strip)
         results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
-        _check_strip(rows, block, strip, areas, own, f"block {task.block} of stage {task.stage}")
+        _check_strip(rows, plan, task, areas, own)
         for tensor, part in areas.items():
             if tensor not in results:
                 _check_held(rows, plan, shares, number, tensor, part)
@@ -232,11 +235,14 @@ def _covered(wanted: TensorArea, parts: Sequence[TensorArea]) -> bool:
 
 
 def _check_strip(
-    rows: PlanRows, block: Block, strip: Strip, areas: dict[int, TensorArea], own: dict[int, TensorArea], where: str
+    rows: PlanRows, plan: Pipeline, task: Task, areas: dict[int, TensorArea], own: dict[int, TensorArea]
 ) -> None:
     """Check the MACs and bytes of a strip against the rows that it needs."""
+    block = plan.stages[task.stage].blocks[task.block]
+    strip, where = block.strips[task.strip], f"block {task.block} of stage {task.stage}"
+    weighs = plan.cluster.devices[strip.device].weight_bytes_per_s is not None
     results = {tensor for op in block.ops for tensor in rows.form.ops[op].outputs}
-    macs, moved = 0, 0
+    macs, moved, weights = 0, 0, set[int]()
     macs_of = dict.fromkeys(strip.macs_of, 0)
     for index in block.ops:
         op = rows.form.ops[index]
@@ -248,7 +254,9 @@ def _check_strip(
         macs += count
         if rows.graph.ops[index].kind in macs_of:
             macs_of[rows.graph.ops[index].kind] += count
-        if not op.macs_per_row:
+        if op.macs_per_row:
+            weights |= {tensor for tensor in rows.graph.ops[index].inputs if rows.is_weight(tensor)}
+        else:
             moved += sum(rows.nbytes(tensor, areas[tensor]) for tensor in op.outputs if tensor in areas)
             moved += sum(rows.nbytes(tensor, read) for tensor, read in rows.reads(index, part))
     in_bytes = sum(rows.nbytes(tensor, part) for tensor, part in areas.items() if tensor not in results)
@@ -258,6 +266,11 @@ def _check_strip(
     for (what, value), figure in zip(quantities.items(), stated, strict=True):
         if value != figure:
             raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} need {value} {what}, not {figure}")
+    read_bytes = sum(rows.graph.tensors[tensor].nbytes for tensor in weights) if weighs else 0
+    if strip.weight_bytes != read_bytes:
+        raise InvalidPlan(
+            f"{where}: rows {strip.start}-{strip.stop} read {read_bytes} bytes of weights, not {strip.weight_bytes}"
+        )
     if macs_of != dict(strip.macs_of):
         raise InvalidPlan(f"{where}: rows {strip.start}-{strip.stop} have other MACs by kind than stated")
 

@@ -67,8 +67,8 @@ def check_times(plan: Pipeline) -> None:
 
 
 def _seconds(plan: Pipeline, task: Task) -> float:
-    """Seconds of a task: alpha · MACs / mac_per_s plus moved bytes at their rate, or a message's latency plus its
-    bytes. The paper's equations ignore kinds and moved bytes."""
+    """Seconds of a task: alpha · MACs / mac_per_s plus moved bytes and weights at their rates, or a message's latency
+    plus its bytes. The paper's equations ignore kinds, moved bytes and weights."""
     if task.transfer is not None:
         rate, latency = plan.cluster.link(task.transfer.source, task.transfer.target)
         return task.transfer.nbytes / rate + latency
@@ -81,6 +81,8 @@ def _seconds(plan: Pipeline, task: Task) -> float:
         seconds += device.alpha_of.get(kind, device.alpha) * macs / device.mac_per_s
         plain -= macs
     byte_rate = device.mac_per_s / device.alpha if device.bytes_per_s is None else device.bytes_per_s
+    if device.weight_bytes_per_s is not None:
+        seconds += strip.weight_bytes / device.weight_bytes_per_s
     return seconds + device.alpha * plain / device.mac_per_s + strip.moved_bytes / byte_rate
 
 

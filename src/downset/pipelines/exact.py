@@ -11,8 +11,8 @@ all as slow as the slowest (for a plan) and all as fast as the fastest (for a bo
 ends there.
 Space: stages of consecutive units; any device may stay idle. In a stage the devices lie in order of falling speed (of
 equal ones source and sink last) from the top row down, each with any number of rows, also none; any of them may lead.
-By resources a stage is one fused block (`search_by_loads`). If messages take processor time, the bound leaves it out,
-and plans are searched under guides that count it (`message_guides`).
+By resources a stage is one fused block (`search_by_loads`). If messages or weights take processor time, the bound
+leaves it out, and plans are searched under guides that count it (`message_guides`, `_by_weights`).
 By the paper's equations a stage may be several blocks (`search_by_rounds`). On links without overlap the search covers
 all of them; elsewhere it bounds them and tries those that the bounds leave.
 Plans of other planners with several blocks, tiles with columns or halo exchange are compared; the proof does not cover
@@ -23,6 +23,7 @@ a candidate when a device is added to the cluster, so an added device never make
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,6 +41,7 @@ from downset.pipelines.incumbents import EVERY_DEVICE, INSIDE, OUTSIDE, QUICK, I
 from downset.pipelines.judging import timed_plan, too_slow
 from downset.pipelines.latency import least_latency, plans_by_latency
 from downset.pipelines.prices import PricedChain
+from downset.pipelines.problem import SplitOp
 from downset.pipelines.set_search import ExactRequest, SetSearchResult, search_by_loads, search_by_rounds
 from downset.text import format_bytes
 
@@ -89,8 +91,9 @@ def _by_resources(request: ExactRequest, clock: Clock) -> FoundPipeline:
     bound = max(slowest_unit_s(request.problem, request.cluster), searched.bound_s)
     if searched.stages:  # transfers form a tree, so orders are found at once even after the end
         best.offer(searched.stages, clock=clock.at_least(max(best.limit_s, _LAST_S)))
-    for guide in message_guides(request.cluster):  # their plans are priced on the cluster itself
-        result = search_by_loads(replace(request, cluster=guide), clock.within(clock.left() * _GUIDED))
+    guides = [replace(request, cluster=guide) for guide in message_guides(request.cluster)]
+    for guided in (*guides, *_by_weights(request)):  # their plans are priced on the problem and the cluster themselves
+        result = search_by_loads(guided, clock.within(clock.left() * _GUIDED))
         if result.stages:
             best.offer(result.stages)
     best.ask(QUICK)
@@ -136,6 +139,8 @@ def _concluded(request: ExactRequest, best: Incumbents, searched: SetSearchResul
         note = _ROUNDED
     elif not proven and any(device.messages is not None for device in request.cluster.devices):
         note = "the bound leaves out what messages and frames take of processors; the period counts it"
+    elif not proven and any(device.weight_byte_s for device in request.cluster.devices):
+        note = "the bound leaves out the time for reading weights; the period counts it"
     stopped = not proven and (best.late or not (searched.finished or searched.rounded))
     return FoundPipeline(best.drafts, least, proven, searched.states, note, stopped, best.timed, _ONE_BLOCK)
 
@@ -284,6 +289,32 @@ def _direct_on(request: ExactRequest, clock: Clock) -> tuple[FoundPipeline | Non
         incumbent=led,
     )
     return best, reason
+
+
+def _by_weights(request: ExactRequest) -> list[ExactRequest]:
+    """Two requests whose MACs stand for weights, which the search by loads leaves out: a strip reads them whatever rows
+    it has. In one, an operator has as many more MACs as take the median device the time for its weights; in the other,
+    devices are as fast as they read weights, and each byte of weights is a MAC."""
+    devices, split = request.cluster.devices, request.problem.problem
+    ratios = sorted(device.speed * device.weight_byte_s for device in devices)
+    ratio = ratios[len(ratios) // 2]
+    if not ratio:
+        return []
+
+    def weighed(mac: float, byte: float) -> PricedChain:
+        def of(op: SplitOp) -> SplitOp:
+            nbytes = sum(nbytes for _, nbytes in op.weights) / split.tensors[op.outputs[0]].rows
+            return replace(op, macs_per_row=math.ceil(mac * op.macs_per_row + byte * nbytes)) if op.macs_per_row else op
+
+        return PricedChain(replace(split, ops=tuple(map(of, split.ops))))
+
+    readers = [
+        replace(one, mac_per_s=one.weight_bytes_per_s or one.speed / ratio, alpha=1.0, alpha_of={}) for one in devices
+    ]
+    return [
+        replace(request, problem=weighed(1.0, ratio)),
+        replace(request, problem=weighed(1.0 / ratio, 1.0), cluster=replace(request.cluster, devices=tuple(readers))),
+    ]
 
 
 _FASTEST = 1e24

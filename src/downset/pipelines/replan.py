@@ -114,8 +114,11 @@ def upgrades(cluster: Cluster, *, faster: str) -> dict[str, Cluster]:
 
 def _twice_as_fast(device: Device) -> Device:
     moved = None if device.bytes_per_s is None else 2 * device.bytes_per_s
+    weights = None if device.weight_bytes_per_s is None else 2 * device.weight_bytes_per_s
     costs = None if device.messages is None else device.messages.times(0.5)
-    return replace(device, mac_per_s=2 * device.mac_per_s, bytes_per_s=moved, messages=costs)
+    return replace(
+        device, mac_per_s=2 * device.mac_per_s, bytes_per_s=moved, messages=costs, weight_bytes_per_s=weights
+    )
 
 
 def _twice(one: Link | Network) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def strips_of(problem: PricedChain, cluster: Cluster, split: Split) -> tuple[Str
             frame_columns = problem.turned().segment(split.start, split.stop).rows
             part = (tile.stop - tile.start) / segment.rows * ((tile.columns[1] - tile.columns[0]) / frame_columns)
         redundant = max(0, macs - round(needed * part))
-        alpha_of = cluster.devices[tile.device].alpha_of
+        device = cluster.devices[tile.device]
+        alpha_of, weighs = device.alpha_of, device.weight_bytes_per_s is not None
         strips.append(
             Strip(
                 tile.device,
@@ -118,6 +119,7 @@ def strips_of(problem: PricedChain, cluster: Cluster, split: Split) -> tuple[Str
                 out_bytes,
                 tile.columns,
                 {kind: _macs_of(problem, split, tile, kind) for kind in sorted(alpha_of)} if alpha_of else {},
+                _weight_bytes(problem, split, tile, spans) if weighs else 0,
             )
         )
     return tuple(_exact_redundancy(strips, needed))
@@ -232,6 +234,13 @@ def _tile_moved_bytes(problem: PricedChain, parts_of: dict[int, Rows], op: int) 
         ]
         moved_bytes += nbytes_of(problem, Rows(tensor, *spans[0], spans[1]))
     return moved_bytes
+
+
+def _weight_bytes(problem: PricedChain, split: Split, tile: Tile, spans: _Spans) -> int:
+    """The bytes of the weights that operators with MACs read for a tile, each once."""
+    made = {rows.tensor for rows in _held(problem, split, tile, spans)}
+    working = (problem.ops[op] for op in _ops(problem, split) if problem.ops[op].macs_per_row)
+    return sum(dict(weight for op in working if made & {*op.outputs} for weight in op.weights).values())
 
 
 def _macs_of(problem: PricedChain, split: Split, tile: Tile, kind: str) -> int:

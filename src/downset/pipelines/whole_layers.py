@@ -186,6 +186,7 @@ class _DownsetSearch:
             described = problem.ops[op]
             if described.macs_per_row:
                 seconds += _macs(problem, op) * one.alpha_of.get(described.kind, one.alpha) / one.mac_per_s
+                seconds += sum(nbytes for _, nbytes in described.weights) * one.weight_byte_s
             else:
                 moved = sum(problem.tensors[tensor].nbytes for tensor in (*described.inputs, *described.outputs))
                 seconds += moved / one.moved_per_s

@@ -70,6 +70,9 @@ class Strip:
     """MACs by kind of operator, only for kinds in the device's `alpha_of`.
 
     MACs of this kind for one frame, counted in `macs` too."""
+    weight_bytes: int = 0
+    """Bytes of weights that operators with MACs read for one frame, each weight once; 0 if the device states no rate of
+    weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Prices the tasks of a frame: how many seconds each takes, and which resources it occupies.
 
-A computation takes alpha · MACs / mac_per_s, with the alpha of each kind if the device has one, plus the bytes that
-operators without MACs move at their rate. A transfer takes the latency of a message plus its bytes at the pair's rate.
-It occupies the medium, or the ports of both ends, for the part of that time which the cluster states. docs/pipelines.md
-has the table of resources.
+A computation takes alpha · MACs / mac_per_s, with the alpha of each kind if the device has one, plus the bytes of
+weights and those that operators without MACs move, at their rates. A transfer takes the latency of a message plus its
+bytes at the pair's rate. It occupies the medium, or the ports of both ends, for the part of that time which the cluster
+states. docs/pipelines.md has the table of resources.
 
 If a cluster states costs of messages, messages also take processor time of their ends, and of all other devices.
 Meanwhile the processor goes on computing more slowly: the computations of a frame on a device together take longer by
@@ -47,7 +47,8 @@ def compute_s(device: Device, strip: Strip, *, paper: bool = False) -> float:
         return strip.macs / device.speed
     named = sum(strip.macs_of.values())
     weighed = sum(device.alpha_of.get(kind, device.alpha) * macs for kind, macs in strip.macs_of.items())
-    return (device.alpha * (strip.macs - named) + weighed) / device.mac_per_s + strip.moved_bytes / device.moved_per_s
+    computing = (device.alpha * (strip.macs - named) + weighed) / device.mac_per_s
+    return computing + strip.moved_bytes / device.moved_per_s + strip.weight_bytes * device.weight_byte_s
 
 
 def transfer_s(cluster: Cluster, transfer: Transfer) -> float:

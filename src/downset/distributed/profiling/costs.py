@@ -4,7 +4,8 @@ Source: PICO (section 3.2.2, eq. 7): computing time = alpha · MACs / capacity, 
 link's rate as the difference in size of two messages over the difference in response time.
 Names: the capacity ϑ times 1/alpha of a kind of operator is its rate here; `mac_per_s` is the rate of the kind with the
 most measured MACs, whose alpha is 1.
-Complexity: 2^k least squares of k columns over all samples; k is the number of kinds, plus one for bytes.
+Complexity: 2^k least squares of k columns over all samples; k is the number of kinds, plus one for bytes and one for
+weights.
 Deviations: the paper has one alpha for a device, and operators without MACs cost nothing. The difference of two
 response times drops the fixed cost of messages; here a line through several sizes gives both.
 
@@ -190,23 +191,27 @@ _FASTEST = 1e-11
 
 @dataclass(frozen=True, slots=True)
 class ComputeSample:
-    """A run of operators: MACs by kind, the bytes that operators without MACs read and write, and the seconds."""
+    """A run of operators: MACs by kind, the bytes that operators without MACs read and write, the seconds, and the
+    bytes of weights that operators with MACs read."""
 
     macs_of: Mapping[str, int]
     moved_bytes: int
     seconds: float
+    weight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:
     """`alpha_of`: alphas of kinds other than the main one, whose rate is `mac_per_s`. `bytes_per_s`: None if operators
-    without MACs took no measurable time. `spread`: the median of |predicted - measured| / measured over the samples."""
+    without MACs took no measurable time. `weight_bytes_per_s`: None if weights took none, or no sample had any.
+    `spread`: the median of |predicted - measured| / measured over the samples."""
 
     mac_per_s: float
     alpha_of: Mapping[str, float] = field(default_factory=dict)
     bytes_per_s: float | None = None
     spread: float = 0.0
     samples: int = 0
+    weight_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,8 @@ def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
     seconds = np.array([sample.seconds for sample in samples])
     columns = [[float(sample.macs_of.get(kind, 0)) for sample in samples] for kind in kinds]
     columns.append([float(sample.moved_bytes) for sample in samples])
+    if any(sample.weight_bytes for sample in samples):
+        columns.append([float(sample.weight_bytes) for sample in samples])
     work = np.array(columns).T
     each = _non_negative(work, seconds, 1 / np.sqrt(seconds))
     mac_s = {kind: one for kind, one in zip(kinds, each, strict=False) if one > 0}
@@ -244,9 +251,14 @@ def device_rates(samples: Sequence[ComputeSample]) -> DeviceRates:
     total = {kind: sum(sample.macs_of.get(kind, 0) for sample in samples) for kind in mac_s}
     main = max(mac_s, key=lambda kind: (total[kind], kind))
     alpha_of = {kind: one / mac_s[main] for kind, one in mac_s.items() if kind != main}
-    byte_s = each[-1]
+    byte_s, weight_byte_s = [*each[len(kinds) :], 0.0][:2]
     return DeviceRates(
-        1 / mac_s[main], alpha_of, 1 / byte_s if byte_s > 0 else None, _spread(work @ each, seconds), len(samples)
+        1 / mac_s[main],
+        alpha_of,
+        1 / byte_s if byte_s > 0 else None,
+        _spread(work @ each, seconds),
+        len(samples),
+        1 / weight_byte_s if weight_byte_s > 0 else None,
     )
 
 

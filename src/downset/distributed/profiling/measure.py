@@ -188,7 +188,7 @@ class Measuring:
         for probe in probes:
             timed = self.all("seconds", probe.model, least_s=self.effort.least_s, batches=self.effort.batches)
             for own, seconds in zip(samples, timed, strict=True):
-                own += [ComputeSample(probe.macs_of, probe.moved_bytes, one) for one in seconds]
+                own += [ComputeSample(probe.macs_of, probe.moved_bytes, one, probe.weight_bytes) for one in seconds]
         return [device_rates(own) for own in samples]
 
     def messages(self, pairs: Sequence[tuple[int, int]], nbytes: int) -> list[float]:

@@ -56,6 +56,7 @@ def measured_cluster(measured: MeasuredCluster) -> Cluster:
             memory_bytes=device.memory_bytes,
             runtime_bytes=device.runtime_bytes,
             messages=device.messages,
+            weight_bytes_per_s=device.rates.weight_bytes_per_s,
         )
         for device in measured.devices
     )
@@ -100,6 +101,8 @@ def _lines(measured: MeasuredCluster) -> Iterator[str]:
         yield f"mac_per_s = {device.mac_per_s:.6g}  {_spread(described.rates)}, {described.threads} threads"
         remark = "" if described.rates.bytes_per_s else "  # no time of their own was seen"
         yield f"bytes_per_s = {device.bytes_per_s:.6g}{remark}"
+        if device.weight_bytes_per_s:
+            yield f"weight_bytes_per_s = {device.weight_bytes_per_s:.6g}"
         if device.alpha_of:
             kinds = ", ".join(f"{_quoted(kind)} = {alpha:.6g}" for kind, alpha in sorted(device.alpha_of.items()))
             yield f"alpha_of = {{ {kinds} }}"

@@ -1,5 +1,5 @@
-"""Probes with which devices are timed: short runs of operators as ONNX models, with their MACs by kind and the bytes
-that they move.
+"""Probes with which devices are timed: short runs of operators as ONNX models, with their MACs by kind, the bytes that
+they move and those of their weights.
 
 Weights are constants of one value, which the device makes, so a model takes a few kilobytes whatever its size.
 `ProbedDevice` is the program of a device while it is measured.
@@ -40,11 +40,12 @@ _SMALL = 256
 @dataclass(frozen=True, slots=True)
 class Probe:
     """`model`: an ONNX model, serialised. `macs_of`: MACs by kind of operator. `moved_bytes`: bytes that operators
-    without MACs read and write."""
+    without MACs read and write. `weight_bytes`: bytes of weights that operators with MACs read."""
 
     model: bytes
     macs_of: Mapping[str, int]
     moved_bytes: int
+    weight_bytes: int
 
 
 def model_probes(graph: Graph, *, segments: int = 8, parts: Sequence[int] = (1, 4)) -> tuple[Probe, ...]:
@@ -101,8 +102,12 @@ def _standard() -> Iterator[Probe]:
     for channels, size in ((64, 56), (256, 28)):
         node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=channels)
         yield _built([node], (1, channels, size, size), {"w": (channels, 1, 3, 3)})
-    for columns, rows in ((1024, 1024), (4096, 1000)):
-        yield _built([helper.make_node("Gemm", ["x", "w"], ["y"])], (1, columns), {"w": (columns, rows)})
+    for many, columns, rows in (
+        (1, 1024, 1024),
+        (1, 4096, 1000),
+        (64, 512, 512),
+    ):  # the last reads few weights for its MACs
+        yield _built([helper.make_node("Gemm", ["x", "w"], ["y"])], (many, columns), {"w": (columns, rows)})
     yield _built([helper.make_node("MatMul", ["x", "w"], ["y"])], (1, 196, 256), {"w": (256, 256)})
     for shape in ((1, 64, 56, 56), (1, 128, 28, 28)):
         yield _built([helper.make_node("Relu", ["x"], ["y"])], shape, {})
@@ -132,15 +137,16 @@ def _built(nodes: Sequence[Any], shape: tuple[int, ...], weights: Mapping[str, t
 
 def _probe(part: Graph, model: bytes) -> Probe:
     macs_of: dict[str, int] = {}
-    moved = 0
+    moved, weights = 0, set[int]()
     for op in part.ops:
         cost = op_macs(part, op)
         if cost:
             macs_of[op.kind] = macs_of.get(op.kind, 0) + cost
+            weights |= {t for t in op.inputs if t != ABSENT and part.tensors[t].role == "constant"}
         elif op.kind != "Constant":
             ends = (*dict.fromkeys(op.inputs), *op.outputs)
             moved += sum(part.tensors[t].nbytes for t in ends if t != ABSENT and part.tensors[t].role == "activation")
-    return Probe(_without_weights(model), macs_of, moved)
+    return Probe(_without_weights(model), macs_of, moved, sum(part.tensors[t].nbytes for t in weights))
 
 
 def _without_weights(model: bytes) -> bytes:

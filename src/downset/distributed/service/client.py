@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import itertools
 import json
 import os
 import secrets
@@ -65,7 +64,6 @@ class ServiceClient:
         self._of_thread = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         self._pool = ThreadPoolExecutor(in_flight, thread_name_prefix="downset-client")
-        self._keys = (f"{prefix}-{number}" for prefix in [secrets.token_hex(8)] for number in itertools.count())
         self._model: dict[str, Any] | None = None
         self._name = ""
 
@@ -106,7 +104,7 @@ class ServiceClient:
     def infer(self, frame: Frame) -> Outputs:
         """The outputs of a frame by name."""
         body, headers = encode_request(self._named(frame), self._timeout_s)
-        headers[IDEMPOTENCY_KEY] = next(self._keys)
+        headers[IDEMPOTENCY_KEY] = secrets.token_hex(16)  # threads share no state for it
         status, answer, length = self._persistent("POST", f"/v2/models/{self._name}/infer", body, headers)
         if status != 200:
             raise UsageError(_error_in(answer, status))

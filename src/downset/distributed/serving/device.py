@@ -42,11 +42,13 @@ Array = npt.NDArray[Any]
 
 def versions() -> dict[str, str]:
     """The versions that driver and devices must have in common: a shard made for one ONNX Runtime may not run in
-    another."""
+    another, and Ray of one version does not answer another's. Ray's only in a process that uses it."""
     from importlib.metadata import version
 
     runtime = onnxruntime_library("running shards", extra="cluster")
-    return {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
+    found = {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
+    ray = sys.modules.get("ray")
+    return found if ray is None else {**found, "ray": str(ray.__version__)}
 
 
 class ServingDevice:

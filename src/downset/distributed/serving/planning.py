@@ -61,8 +61,15 @@ def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
 
 def _slowed(device: Device, factor: float) -> Device:
     bytes_per_s = None if device.bytes_per_s is None else device.bytes_per_s / factor
+    weights = None if device.weight_bytes_per_s is None else device.weight_bytes_per_s / factor
     messages = None if device.messages is None else device.messages.times(factor)
-    return replace(device, mac_per_s=device.mac_per_s / factor, bytes_per_s=bytes_per_s, messages=messages)
+    return replace(
+        device,
+        mac_per_s=device.mac_per_s / factor,
+        bytes_per_s=bytes_per_s,
+        messages=messages,
+        weight_bytes_per_s=weights,
+    )
 
 
 _WORTH = 0.9

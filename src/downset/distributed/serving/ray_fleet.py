@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from downset.distributed.keys import (
     ray_environment,
     token_environment,
 )
+from downset.distributed.serving import ray_private
 from downset.distributed.serving.device import ServingDevice
 from downset.distributed.serving.fleet import DeviceLost, Then
 from downset.distributed.serving.nodes import (
@@ -45,7 +46,6 @@ from downset.distributed.serving.nodes import (
     start_node,
     working_folder,
 )
-from downset.distributed.serving.ray_node import addresses_kept
 from downset.errors import DownsetError, UnsupportedError, UsageError
 from downset.extras import environment_with, optional_library
 from downset.messages import Setting
@@ -66,21 +66,8 @@ _PROCESS_GONE = "a process of it is gone"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def _logged(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:
-    del ignore_prefix
-    for line in data["lines"]:
-        _log.info("Ray: %s", line)
-
-
 def _ended(reason: str) -> UnsupportedError:
     return UnsupportedError(f"Ray's head node ended: {reason}; start the command again")
-
-
-class _NoPaths(list[str]):
-    """A list of folders that stays empty, for the import path of a job's processes."""
-
-    def extend(self, folders: Iterable[str]) -> None:
-        del folders
 
 
 def _last_line(error: BaseException) -> str:
@@ -109,6 +96,7 @@ class RayFleet:
         """The nodes of devices that were started on this machine."""
         self._environment = {**common_environment(), **environment}
         self._ray: Any = optional_library("ray", what="running pipelines on devices", extra="cluster")
+        ray_private.check()
         if self._ray.is_initialized():
             raise UsageError("Ray is in use in this process already; end that pipeline first")
         self._threads = threads
@@ -116,26 +104,6 @@ class RayFleet:
         self._head, self.address, self.keys = head, address, keys
         self._node: NodeProcess | None = None
         self._own_node = ""
-
-    @staticmethod
-    def _read_settings() -> None:
-        """Make Ray read its environment again: it does so once, when it is imported, which may have been with another
-        cluster's token, or with none."""
-        core = optional_library("ray._raylet", what="running pipelines on devices", extra="cluster")
-        core.Config.initialize("")
-        core.AuthenticationTokenLoader.instance().reset_cache()
-
-    def _quieten(self) -> None:
-        """Keep Ray from printing messages about workers to stdout, which is for data."""
-        worker = optional_library("ray._private.worker", what="running pipelines on devices", extra="cluster")
-        worker.print_to_stdstream = _logged
-
-    def _without_paths(self) -> Any:
-        """A job configuration whose devices import installed packages only. Ray would add the current folder and the
-        script's folder to their path, where a file such as msgspec.py may lie."""
-        job = self._ray.job_config.JobConfig()
-        job._py_driver_sys_path = _NoPaths()
-        return job
 
     def connect(self, node: NodeProcess | None = None, local_nodes: Sequence[NodeProcess] = ()) -> None:
         """Connect to the head. `local_nodes`: of the devices that were started on this machine. Raises UnsupportedError
@@ -158,7 +126,7 @@ class RayFleet:
             try:
                 self._join()
                 self._own_node = self._ray.get_runtime_context().get_node_id()
-                self._quieten()
+                ray_private.quieten()
                 return
             except (ConnectionError, RuntimeError, OSError, TimeoutError) as error:
                 with contextlib.suppress(Exception):
@@ -169,8 +137,8 @@ class RayFleet:
     def _join(self) -> None:
         """Join the cluster as its driver. Ray reads its settings from the environment, which is the caller's: they are
         there only as long as that takes."""
-        with environment_with(self._environment), addresses_kept():
-            self._read_settings()
+        with environment_with(self._environment), ray_private.addresses_kept():
+            ray_private.read_settings()
             self._ray.init(
                 address=self._head,
                 _node_ip_address=self.address,
@@ -178,7 +146,7 @@ class RayFleet:
                 log_to_driver=False,
                 configure_logging=False,
                 logging_level=logging.ERROR,
-                job_config=self._without_paths(),
+                job_config=ray_private.job_without_paths(),
             )
 
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
@@ -192,7 +160,7 @@ class RayFleet:
         """Disconnect; the actors of this driver end with it."""
         with contextlib.suppress(Exception):  # the head may be gone
             self._ray.shutdown()
-            self._read_settings()  # those of the caller, who may use Ray too
+            ray_private.read_settings()  # those of the caller, who may use Ray too
         tell("ending")
 
     def nodes(self) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 Source: ours. One change at a time is kept if the loads, sorted from the largest, become less. A boundary between two
 devices moves (alike in all blocks of the stage); a block is divided into two or two blocks are joined; a cut between
 two stages moves; a device changes its stage, or two devices change places; another device becomes the entry or the
-exit. Stages of the busiest devices are changed first.
+exit; the blocks of one stage change each by itself (`block_moves`). Stages of the busiest devices are changed first.
 Names: load → seconds of a resource for one frame.
 Complexity: one price (O(tasks)) for each change tried, until no change helps or the budget ends; O(devices · log rows)
 for each of about forty trials of a balance.
@@ -21,6 +21,7 @@ import numpy as np
 from downset.budget import Clock
 from downset.clusters.model import Cluster
 from downset.pipelines.accounting import Accounting
+from downset.pipelines.direct.block_moves import block_moves
 from downset.pipelines.direct.least_period import Stages
 from downset.pipelines.direct.limits import (
     ENTRY,
@@ -91,6 +92,10 @@ def _changes(drafts: StageDrafts, priced: DirectDrafts, loads: Loads) -> Iterato
             yield _with(drafts, place, stage)
     yield from _cuts(drafts, priced)
     yield from _devices(drafts, priced, order)
+    speeds = [device.speed for device in priced.cluster.devices]
+    for place in order:
+        for stage in block_moves(drafts[place], priced.problem, speeds, _SHIFTS):
+            yield _with(drafts, place, stage)
 
 
 def _with(drafts: StageDrafts, place: int, *stages: StageDraft) -> StageDrafts:

@@ -5,7 +5,8 @@ Source: ours.
 Names: incumbent → a plan that is known before; here the best with leaders, which is at least as good as every baseline.
 Bounds hold for all plans of row strips (`bound`). Plans begin as the stages that the search for bounds and its guide
 found, and as the strips of the leaders' plan and of every baseline, handed over directly. Each beginning descends
-(`descent`) by its loads, the least load first; the results are scheduled, and the least period is taken.
+(`descent`) by its loads, the least load first; then stages nested in one another (`nested`) do. The results are
+scheduled, and the least period is taken.
 Complexity: three bisections of about twenty periods; for each beginning as many prices as the descent takes.
 """
 
@@ -21,6 +22,7 @@ from downset.budget import Clock
 from downset.pipelines.device_order import CanonicalDevices, canonical
 from downset.pipelines.direct.descent import DirectDrafts, descended, directly
 from downset.pipelines.direct.least_period import DirectSpace, Relaxed, RelaxedSpace, direct_space, least_period
+from downset.pipelines.direct.nested import nested_stages
 from downset.pipelines.drafts import FoundPipeline, StageDrafts, TimedPlan
 from downset.pipelines.judging import timed_plan
 from downset.pipelines.set_search import ExactRequest
@@ -82,18 +84,29 @@ def direct(
         clock=clock,
     )
     beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], led_drafts)
-    at_least, vain = bounds.of["any blocks"].bound_s, 0
+    at_least = bounds.of["any blocks"].bound_s
+    _descend(best, priced, beginnings, at_least, clock)
+    if request.accounting.source is None and request.accounting.sink is None and not request.forbidden:
+        folds = sorted(nested_stages(problem, cluster), key=lambda drafts: priced.loads(drafts).bound_s)
+        _descend(best, priced, folds, at_least, clock)
+    return best.proven_by(bounds, canonical(cluster))
+
+
+def _descend(
+    best: _Best, priced: DirectDrafts, beginnings: Iterable[StageDrafts], at_least_s: float, clock: Clock
+) -> None:
+    """Offer these plans and what they descend to, until they are in vain."""
+    vain = 0
     for drafts in beginnings:
-        if vain > _VAIN or best.period_s <= at_least * (1 + _NEAR) or clock.late():
+        if vain > _VAIN or best.period_s <= at_least_s * (1 + _NEAR) or clock.late():
             break
         before, share = best.period_s, clock.left() * _SHARE
         if priced.loads(drafts).bound_s < before:
             best.offer(drafts)
-        improved = descended(drafts, priced, at_least_s=at_least, clock=clock.within(share))
+        improved = descended(drafts, priced, at_least_s=at_least_s, clock=clock.within(share))
         if improved != drafts:
             best.offer(improved)
         vain = 0 if best.period_s < before else vain + 1
-    return best.proven_by(bounds, canonical(cluster))
 
 
 def _beginnings(

@@ -1,0 +1,186 @@
+"""Nested stages: devices that compute a part of the chain and, later, another one, while others compute what lies
+between. Rows that the second part reads of the first one never leave these devices.
+
+Source: ours, for networks whose skips go from their beginning to their end: in a U-Net the rows of the first level are
+read by the last one, and any stage that has one of them only pays for the bytes of the other.
+Names: fold → what is left of the chain, units [i, j), is computed by a group, which takes units [i, a) and [b, j) of
+it, and by the groups behind it, which have [a, b). With b = j a fold is a stage of an ordinary pipeline.
+Groups are consecutive devices of one order. A group's load is counted as its MACs at the speed of all its devices, and
+the bytes over the borders of its units and of its strips (the rows that two strips read, in each unit) at the rate of
+all its links. So the result is a beginning for the descent, which prices it as it is.
+Complexity: the folds of n units are O(n⁴), with n at most `_UNITS`; each is asked once for each pair of devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from downset.clusters.model import Cluster
+from downset.pipelines.drafts import Split, StageDraft, StageDrafts
+from downset.pipelines.prices import PricedChain
+from downset.pipelines.strips import proportional_rows, tiles
+
+__all__ = ["Folds", "folds_of", "nested_stages"]
+
+_UNITS = 24
+"""The most units of a chain whose folds are asked; of a longer one the cuts that carry least."""
+_LEAST_UNITS = 3
+Part = tuple[int, int, tuple[int, ...]]
+"""Units [start, stop) and the devices that compute them."""
+
+
+def nested_stages(problem: PricedChain, cluster: Cluster) -> Iterator[StageDrafts]:
+    """The folds of least load for devices from the fastest on, from the slowest on, and in turns from both ends. Folds
+    without a group that has two parts are left out: they are stages in a row, which others find."""
+    if problem.cuts < _LEAST_UNITS:
+        return
+    folds = folds_of(problem, _chosen_cuts(problem))
+    order = sorted(range(len(cluster.devices)), key=lambda device: -cluster.devices[device].speed)
+    half = (len(order) + 1) // 2
+    turns = [device for pair in zip(order[:half], [*order[half:][::-1], -1], strict=False) for device in pair]
+    for devices in (order, order[::-1], [device for device in turns if device >= 0]):
+        parts = folds.best(cluster, devices)
+        if len(parts) > len({group for _, _, group in parts}):
+            yield _drafts(problem, cluster, folds.cuts, parts)
+
+
+def _chosen_cuts(problem: PricedChain) -> list[int]:
+    """All cuts of a short chain; of a long one those that carry least, one for each equal part of the work."""
+    if problem.cuts <= _UNITS:
+        return list(range(problem.cuts + 1))
+    before, carried = problem.macs_before(), problem.cut_bytes()
+    best: dict[int, int] = {}
+    for cut in range(1, problem.cuts):
+        part = before[cut] * (_UNITS - 1) // (before[-1] + 1)
+        if part not in best or carried[cut] < carried[best[part]]:
+            best[part] = cut
+    return sorted({0, *best.values(), problem.cuts})
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """By fold (i, a, b, j), in units between `cuts`: its MACs, the bytes over its borders, and those that two strips of
+    it both read."""
+
+    cuts: Sequence[int]
+    ends: npt.NDArray[np.int64]
+    macs: npt.NDArray[np.float64]
+    nbytes: npt.NDArray[np.float64]
+    halo: npt.NDArray[np.float64]
+
+    def best(self, cluster: Cluster, devices: Sequence[int]) -> tuple[Part, ...]:
+        """The parts of the folds of least load on groups of consecutive `devices`."""
+        network, count, units = cluster.occupied.network, len(devices), len(self.cuts) - 1
+        speeds = [cluster.devices[device].speed for device in devices]
+        i, a, b, j = self.ends
+        by_interval: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
+        order = np.lexsort((i, j - i))
+        for fold in np.split(order, np.flatnonzero(np.diff(i[order] * (units + 1) + j[order])) + 1):
+            by_interval[int(i[fold[0]]), int(j[fold[0]])] = fold
+        loads = {
+            (first, last): self._load_s(sum(speeds[first:last]), last - first, cluster, network.bytes_per_s)
+            for first in range(count)
+            for last in range(first + 1, count + 1)
+        }
+        least = np.full((count + 1, units + 1, units + 1), np.inf)
+        least[:, range(units + 1), range(units + 1)] = 0.0
+        steps: dict[tuple[int, int, int], tuple[int, int]] = {}
+        for (low, high), fold in by_interval.items():
+            for first in range(count):
+                for last in range(first + 1, count + 1):
+                    load = np.maximum(loads[first, last][fold], least[last, a[fold], b[fold]])
+                    place = int(load.argmin())
+                    if load[place] < least[first, low, high]:
+                        least[first, low, high] = load[place]
+                        steps[first, low, high] = (int(fold[place]), last)
+        return self._parts(steps, devices)
+
+    def _load_s(self, speed: float, count: int, cluster: Cluster, bytes_per_s: float) -> npt.NDArray[np.float64]:
+        computing, sending = self.macs / speed, (self.nbytes + 2 * (count - 1) * self.halo) / bytes_per_s
+        if cluster.network.kind == "shared":
+            return np.maximum(computing, sending)
+        if cluster.network.overlap:
+            return np.maximum(computing, sending / count)
+        return computing + sending / count
+
+    def _parts(self, steps: dict[tuple[int, int, int], tuple[int, int]], devices: Sequence[int]) -> tuple[Part, ...]:
+        parts: list[Part] = []
+        place, low, high = 0, 0, len(self.cuts) - 1
+        while low < high:
+            fold, last = steps[place, low, high]
+            _, a, b, _ = (int(end) for end in self.ends[:, fold])
+            group = tuple(sorted(devices[place:last]))
+            ends = ((low, high),) if a == b else ((low, a), (b, high))
+            parts += [(self.cuts[start], self.cuts[stop], group) for start, stop in ends if start < stop]
+            place, low, high = last, a, b
+        return tuple(sorted(parts))
+
+
+def folds_of(problem: PricedChain, cuts: Sequence[int]) -> Folds:
+    """All folds of the chain whose units end at these cuts, which ascend from 0 to the end."""
+    units = len(cuts) - 1
+    grid = np.indices((units + 1,) * 4).reshape(4, -1)
+    i, a, b, j = grid
+    ends = grid[:, (i <= a) & (a <= b) & (b <= j) & (i < j) & ((i < a) | (b < j))]
+    i, a, b, j = ends
+    before = np.array([problem.macs_before()[cut] for cut in cuts], np.float64)
+    unit_of = np.searchsorted(np.array(cuts), np.arange(problem.cuts), side="right") - 1
+    made: dict[int, int] = {}
+    read: dict[int, set[int]] = {}
+    for unit, ops in enumerate(problem.units):
+        for op in ops:
+            made |= {tensor: int(unit_of[unit]) for tensor in problem.ops[op].outputs}
+            for tensor in problem.ops[op].inputs:
+                read.setdefault(tensor, set()).add(int(unit_of[unit]))
+    nbytes = np.zeros(ends.shape[1])
+    for tensor, own in read.items():
+        maker = made.get(tensor, -1)
+        inside = [((i <= unit) & (unit < a)) | ((b <= unit) & (unit < j)) for unit in sorted(own)]
+        makes = ((i <= maker) & (maker < a)) | ((b <= maker) & (maker < j))
+        reads, others = np.any(inside, axis=0), ~np.all(inside, axis=0)
+        nbytes += problem.tensors[tensor].nbytes * np.where(makes, others, reads)
+    halo = np.array([0.0, *np.cumsum([_halo_bytes(problem, ops) for ops in problem.units])])[list(cuts)]
+    macs, both = (of[a] - of[i] + of[j] - of[b] for of in (before, halo))
+    return Folds(cuts, ends, macs, nbytes, both)
+
+
+def _halo_bytes(problem: PricedChain, ops: Sequence[int]) -> int:
+    """The bytes of the rows that both sides of a border in the middle of each operator's rows read."""
+    total = 0
+    for op in (problem.ops[op] for op in ops):
+        middle = problem.tensors[op.outputs[0]].rows // 2
+        for tensor, first, last in zip(op.inputs, op.first, op.last, strict=True):
+            if middle:
+                total += max(0, int(last[middle] - first[middle])) * problem.tensors[tensor].row_bytes
+    return total
+
+
+def _drafts(problem: PricedChain, cluster: Cluster, cuts: Sequence[int], parts: Sequence[Part]) -> StageDrafts:
+    """Stages of a block for each unit; groups whose parts lie around others' are one stage with them."""
+    stages: list[list[Part]] = []
+    until = 0
+    for part in parts:
+        if part[0] >= until:
+            stages.append([])
+        stages[-1].append(part)
+        until = max(until, *(stop for _, stop, group in parts if group == part[2]))
+    return tuple(
+        StageDraft(-1, tuple(split for part in own for split in _splits(problem, cluster, cuts, *part)))
+        for own in stages
+    )
+
+
+def _splits(
+    problem: PricedChain, cluster: Cluster, cuts: Sequence[int], start: int, stop: int, group: Sequence[int]
+) -> Iterator[Split]:
+    devices = sorted(group, key=lambda device: (-cluster.devices[device].speed, device))
+    inside = [cut for cut in cuts if start <= cut <= stop] if len(devices) > 1 else [start, stop]
+    for low, high in pairwise(inside):
+        rows = problem.segment(low, high).rows
+        bounds = proportional_rows(rows, [cluster.devices[device].speed for device in devices])
+        yield Split(low, high, tiles(devices, bounds), halo=True)
