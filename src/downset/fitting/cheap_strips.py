@@ -19,7 +19,6 @@ from downset.fitting.measuring import measure
 from downset.fitting.planning import Planned, folded_plan
 from downset.fitting.strips import StripSearch, files_of, search_forms, strip_forms
 from downset.fitting.trials import Trials, disk_bytes
-from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
 from downset.messages import Message
 from downset.partial.front import PartialPlan
@@ -55,11 +54,9 @@ class Refused:
 
 
 def search_cheap_strips(job: Job, planned: Planned, *, may_ship: bool) -> list[StripSearch]:
-    """Short searches for strips in the planned order; none where the format holds no strips. `may_ship`: the files are
+    """Short searches for strips in the planned order. `may_ship`: the files are
     timed, so that one in strips may ship; else the search only tells whether strips may need less."""
     searches: list[StripSearch] = []
-    if not WRITERS[job.form].in_strips:
-        return searches
     try:
         forms = strip_forms(job, folded_plan(planned.best))
     except UnsupportedError as error:

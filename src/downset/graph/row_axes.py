@@ -146,7 +146,7 @@ def _states_shape(graph: Graph, op: Op) -> bool:
     if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
         return graph.constant(op.inputs[1]) is not None
     if op.kind == "Reshape":
-        return graph.source.format == "tflite"  # the options, or the sizes of the result
+        return graph.source.format in ("tflite", "torch")  # the options, or the sizes of the result
     return bool(op.attrs.get("axes"))
 
 

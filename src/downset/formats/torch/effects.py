@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from downset.formats.torch.program import TorchCall, TorchValue, values_in
+from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 
-__all__ = ["earlier_calls", "overwritten", "written_names"]
+__all__ = ["earlier_calls", "overwritten", "writes_outside", "written_names"]
 
 _FRESH = frozenset(
     {
@@ -145,6 +145,14 @@ def earlier_calls(calls: Sequence[TorchCall]) -> list[tuple[int, ...]]:
             touched[name].append(number)
         earlier.append(tuple(sorted(before - {number})))
     return earlier
+
+
+def writes_outside(program: TorchProgram) -> frozenset[int]:
+    """The calls that may write into bytes of an input or a weight of the program, by their position."""
+    owner = _owners(program.calls)
+    outside = {owner(value.name) for value in (*program.inputs, *(value for value, _ in program.constants))}
+    written = ({owner(name) for name in written_names(call)} for call in program.calls)
+    return frozenset(number for number, names in enumerate(written) if not outside.isdisjoint(names))
 
 
 def _owners(calls: Sequence[TorchCall]) -> Callable[[str], str]:
