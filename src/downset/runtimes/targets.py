@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
@@ -151,6 +151,12 @@ def _measure_torch(path: Path, *, shapes: Shapes | None, seed: int, trust: bool)
     return Taken({"total_bytes": peak.total_bytes}, workspaces=peak.workspaces)
 
 
+def _time_torch(paths: Sequence[Path], *arguments: float | None, **options: Any) -> list[Latency]:
+    from downset.runtimes import torch_eager
+
+    return torch_eager.time_runs(paths, *arguments, **options)
+
+
 def _measure_ort(path: Path, settings: Sequence[SessionSettings], *, shapes: Shapes | None, seed: int) -> list[Taken]:
     return [_taken(measured) for measured in ort.measure_sessions(path, settings, shapes=shapes, seed=seed)]
 
@@ -217,7 +223,7 @@ _TARGETS = (
         file_order=True,
         sessions=Sessions(DEFAULT, FITTED, _measure_ort, _narrow_ort, ort.process_growth, ort.time_sessions),
     ),
-    Target("torch", (".onnx", ".pt2"), "torch", ("ort",), measure=_measure_torch),
+    Target("torch", (".onnx", ".pt2"), "torch", ("ort", "torch"), measure=_measure_torch, time=_time_torch),
 )
 TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}
 

@@ -1,18 +1,20 @@
 """A rewritten network of a `.pt2` file, in calls that PyTorch has.
 
-Rewrites make ONNX operators, whose windows have a pad at each end. PyTorch's have equal pads at both ends of a dimension.
-A window of other pads gets a Pad before it, which fills in what its kernel uses for padding. A transposed convolution
-makes the rows beyond, which are cut off. What a call does besides is copied from the file, so operators are computed in
-strips whose call may be copied with another input.
+Rewrites make ONNX operators, whose windows have a pad at each end. PyTorch's have equal pads at both ends. A window of
+other pads gets a Pad before it, which fills in what its kernel uses for padding. A transposed convolution makes the
+rows beyond, which are cut off. What a call does besides is copied from the file, so operators are computed in strips
+whose call may be copied with another input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from downset.formats.torch.archive import Archive
 from downset.formats.torch.effects import writes_outside
@@ -102,7 +104,7 @@ def _cut_off(edit: Edit, index: int, op: Op, pads: list[int], uneven: Sequence[i
         )
         for name, value in (("starts", before), ("ends", before + rows), ("axes", 2 + axis))
     ]
-    cut = Op(f"{op.name}/cut", "Slice", (more, *bounds), op.outputs)
+    cut = Op(f"{op.name}/cut", "Slice", (more, *bounds), op.outputs[:1])
     edit.replace(
         index,
         [replace(op, outputs=(more, *op.outputs[1:]), attrs={**op.attrs, "pads": pads}), cut],
@@ -110,5 +112,5 @@ def _cut_off(edit: Edit, index: int, op: Op, pads: list[int], uneven: Sequence[i
     )
 
 
-def _constant(value: int):  # type: ignore[no-untyped-def]
+def _constant(value: int) -> Callable[[], npt.NDArray[Any]]:
     return lambda: np.array([value], np.int64)

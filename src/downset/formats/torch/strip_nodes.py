@@ -47,6 +47,7 @@ class _Writer:
     program: TorchProgram
     graph: Graph
     names: dict[int, str] = field(default_factory=dict)
+    """By tensor: the name of its value in the file that is written."""
     _taken: set[str] = field(default_factory=set)
 
     def written(self, steps: Sequence[int]) -> tuple[dict[str, Any], dict[str, Part]]:
@@ -72,9 +73,9 @@ class _Writer:
         kept = {name for node in nodes for name in _named(node)} | {*_named(self.body["inputs"])}
         kept |= {*_named(self.body["outputs"])}
         stated = {name: meta for name, meta in values.items() if name in kept}
-        for tensor in sorted(made):
-            if self.names[tensor] not in stated and not graph.tensors[tensor].name.endswith(WORKSPACE):
-                stated[self.names[tensor]] = _meta(graph.tensors[tensor], values)
+        for index in sorted(made):
+            if self.names[index] not in stated and WORKSPACE not in graph.tensors[index].name:
+                stated[self.names[index]] = _meta(graph.tensors[index], values)
         parts = {
             self.names[tensor]: Part(file_names.get(part.of, part.of), part.box, part.terms)
             for tensor, part in sorted(graph.source.parts.items())
@@ -97,7 +98,7 @@ class _Writer:
             return self.body["nodes"][source.op_index[step]]  # type: ignore[no-any-return]
         settings = source.settings_of[step]
         target, arguments = self._new(op) if settings < 0 else self._copied(op, self.body["nodes"][settings])
-        results = [tensor for tensor in op.outputs if not self.graph.tensors[tensor].name.endswith(WORKSPACE)]
+        results = [tensor for tensor in op.outputs if WORKSPACE not in self.graph.tensors[tensor].name]
         if len(results) != 1:
             raise UnsupportedError(f"{self.graph.name}: {op.kind} {op.name!r} has several results")
         return {
@@ -114,19 +115,21 @@ class _Writer:
         match op.kind:
             case "Slice":
                 start, end, axis = (int(self._value(tensor)) for tensor in op.inputs[1:4])
-                stated = [("dim", axis), ("start", start), ("end", end)]
-                integers = [_argument(name, {"as_int": value}) for name, value in stated]
+                bounds = [("dim", axis), ("start", start), ("end", end)]
+                integers = [_argument(name, {"as_int": value}) for name, value in bounds]
                 return "slice_copy.Tensor", [_argument("self", {"as_tensor": given[0]}), *integers]
             case "Concat":
-                axis = {"as_int": int(op.attrs["axis"])}
-                return "cat.default", [_argument("tensors", {"as_tensors": given}), _argument("dim", axis)]
+                dim = _argument("dim", {"as_int": int(op.attrs["axis"])})
+                return "cat.default", [_argument("tensors", {"as_tensors": given}), dim]
             case "Pad":
                 pads, rank = op.attrs["pads"], len(self.graph.tensors[op.inputs[0]].shape)
                 pairs = [side for axis in reversed(range(rank)) for side in (pads[axis], pads[axis + rank])]
                 floats = "float" in self.graph.tensors[op.inputs[0]].dtype
-                value = {"as_float": _float(op.attrs["fill"])} if floats else {"as_int": int(op.attrs["fill"])}
-                stated = [("self", {"as_tensor": given[0]}), ("pad", {"as_ints": pairs}), ("value", value)]
-                return "constant_pad_nd.default", [_argument(name, content) for name, content in stated]
+                value: Argument = (
+                    {"as_float": _float(op.attrs["fill"])} if floats else {"as_int": int(op.attrs["fill"])}
+                )
+                pad, fill = _argument("pad", {"as_ints": pairs}), _argument("value", value)
+                return "constant_pad_nd.default", [_argument("self", {"as_tensor": given[0]}), pad, fill]
             case "Identity":
                 return "clone.default", [_argument("self", {"as_tensor": given[0]})]
             case _:
@@ -165,14 +168,16 @@ def _with_pads(op: Op, arguments: list[Argument]) -> list[Argument]:
     stated = {"padding": op.attrs["pads"][:rank]}
     if kind == "conv_transpose":
         stated["output_padding"] = op.attrs.get("output_padding") or [0] * rank
-    defaults = {"bias": {"as_none": True}, "stride": {"as_ints": [1] * rank}}
+    defaults: dict[str, Argument] = {"bias": {"as_none": True}, "stride": {"as_ints": [1] * rank}}
     if kind == "pool":
         defaults["stride"] = {"as_ints": op.attrs["strides"]}
     given = {argument["name"]: argument for argument in arguments}
     first = [
         _argument(name, {"as_ints": [int(one) for one in stated[name]]})
         if name in stated
-        else given.pop(name, None) or _argument(name, defaults[name])
+        else given.pop(name)
+        if name in given
+        else _argument(name, defaults[name])
         for name in _WINDOWS[kind]
     ]
     return [*first, *(argument for name, argument in given.items() if name not in stated)]
