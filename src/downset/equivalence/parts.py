@@ -25,6 +25,8 @@ from downset.equivalence.slices import resliced
 from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
+from downset.equivalence.torch_meaning import ATTENTION
+from downset.equivalence.transposed import transposed_window
 from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
@@ -326,7 +328,7 @@ class PartsProof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
-        if node.kind in PRODUCTS and out.box != whole(self.first.values[out.of]):
+        if node.kind in (*PRODUCTS, ATTENTION) and out.box != whole(self.first.values[out.of]):
             # Kernels may sum up the products of fewer rows in another sequence.
             self.summed = self.summed or self.first.values[out.of].dtype in FLOATS
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
@@ -355,6 +357,8 @@ class PartsProof:
             return window(place, original, box)
         if kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR") and kind == original.kind:
             return rows.resized(place, original, box)
+        if kind == "ConvTranspose" == original.kind:
+            return transposed_window(place, original, box)
         if kind in ELEMENTWISE:
             identities.elementwise(place, original, box)
         elif kind in _IDENTITIES:
@@ -383,6 +387,7 @@ _IDENTITIES = {
     **dict.fromkeys(PRODUCTS, layers.product),
     "FULLY_CONNECTED": layers.connected,
     "Gather": layers.gathered,
+    ATTENTION: layers.attention,
     "Resize": layers.repeated,
     **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), resliced),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, Graph, Op, Role, Tensor, tensor_bytes
+from downset.graph.core import ABSENT, WORKSPACE, Graph, Op, Role, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 from downset.graph.parts import ChannelPiece, Part, part_of_part
 from downset.graph.row_axes import spatial_axis
@@ -16,7 +16,7 @@ from downset.graph.row_axes import spatial_axis
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["WORKSPACE", "Edit", "with_workspaces"]
+__all__ = ["Edit", "with_workspaces"]
 
 
 def _reading(op: Op) -> tuple[int, ...]:
@@ -271,10 +271,6 @@ class Edit:
                 keep.add(slot_index)
                 stack.extend(made_by[tensor] for tensor in slots[slot_index].op.inputs if tensor in made_by)
         return keep
-
-
-WORKSPACE = " workspace"
-"""The end of the name of a tensor that `with_workspaces` adds, after the name of its operator."""
 
 
 def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.core import ABSENT, WORKSPACE, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import carried, channels_last, extent, inner_elements, spatial_axis, window_axis
@@ -194,7 +194,7 @@ def _wanted(graph: Graph) -> frozenset[int]:
 
 def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     """Whether an operator needs all rows because of its attributes or further outputs, although its kind does not."""
-    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT]
+    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT and WORKSPACE not in graph.tensors[tensor].name]
     if op.kind == "MaxPool":  # its second output counts from the first element of its input
         return any(tensor in _wanted(graph) for tensor in more)
     if op.kind == "BatchNormalization":  # in training: statistics of all rows; not spatial: values for every position

@@ -194,8 +194,9 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
         made_by |= dict.fromkeys(outputs, len(ops))
         ops.append(Op(call.name, kind, read, outputs, attrs, tuple(one for one in after if one not in needs)))
         written = overwritten(call)
-        if written is not None:  # who reads it later reads the result
-            number[written.name] = outputs[0]
+        if written is not None:  # who reads it later, by any of its names, reads the result
+            before = number[written.name]
+            number |= {name: outputs[0] for name, tensor in number.items() if tensor == before}
     outputs = tuple(number[name] for name in program.outputs)
     source = Source("torch", path, tuple(range(len(ops))), (-1,) * len(tensors), trusted=trusted)
     name = Path(path).stem or program.name

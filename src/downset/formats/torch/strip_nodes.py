@@ -13,8 +13,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.formats.torch.archive import DTYPES, STRIDED
 from downset.formats.torch.program import TorchProgram
-from downset.graph.core import Graph, Op, Tensor
-from downset.graph.edit import WORKSPACE
+from downset.graph.core import WORKSPACE, Graph, Op, Tensor
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part
 
