@@ -19,13 +19,12 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.held_graphs import same_graphs
 from downset.equivalence.identities import Place
-from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
+from downset.equivalence.meaning import ATTENTION, ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
 from downset.equivalence.merged import bias_added, merged, pooled
 from downset.equivalence.slices import resliced
 from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
-from downset.equivalence.torch_meaning import ATTENTION
 from downset.equivalence.transposed import transposed_window
 from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate

@@ -17,7 +17,6 @@ from downset.equivalence.parts import check_parts
 from downset.equivalence.placement import May, check_placement, nothing
 from downset.equivalence.read_onnx import at_sizes, read_onnx, with_shapes
 from downset.equivalence.read_tflite import Offline, read_tflite
-from downset.equivalence.read_torch import read_torch
 from downset.equivalence.states import Unproven, one_call, states_fault, states_of, without_states
 from downset.equivalence.stream import check_stream
 from downset.errors import InvalidPlan, LoadError
@@ -148,5 +147,10 @@ class _File:
 def _read(path: Named) -> _File:
     if Path(path).suffix.lower() == ".tflite":
         return _File(*read_tflite(path))
-    network, certificate = (read_torch if Path(path).suffix.lower() == ".pt2" else read_onnx)(path)
+    if Path(path).suffix.lower() == ".pt2":
+        from downset.equivalence.read_torch import read_torch
+
+        network, certificate = read_torch(path)
+    else:
+        network, certificate = read_onnx(path)
     return _File(network, None, certificate)

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from downset.equivalence.meaning import ATTENTION
 from downset.formats.torch.program import TorchCall, TorchValue
 
-__all__ = ["ATTENTION", "Meaning", "meaning_of", "padding_of", "with_padding"]
-
-ATTENTION = "torch::scaled_dot_product_attention"
+__all__ = ["Meaning", "meaning_of", "padding_of", "with_padding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def meaning_of(call: TorchCall) -> Meaning | None:
     """The meaning of a call; None where it is not known."""
     space, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
-    if space != "aten" or call.several or len(call.results) != 1 or "out" in overload:
+    if space != "aten" or (call.several and name not in _DIVIDING) or not call.results or "out" in overload:
         return None
     name = name.removesuffix("_")
     if name in _UNARY or name in _BINARY:
@@ -269,6 +268,15 @@ def _attention(read: _Arguments) -> Meaning:
     return Meaning(ATTENTION, settings, inputs)
 
 
+def _division(read: _Arguments) -> Meaning:
+    source, axis = read(0, "self"), int(read(2, "dim", 0))
+    sizes = [(value.shape or ())[axis] for value in read.call.results]
+    return Meaning("Split", {"axis": (2, axis % _rank(source))}, (source, np.array(sizes, np.int64)))
+
+
+_DIVIDING = ("split", "split_with_sizes", "chunk")
+
+
 def _identity(read: _Arguments) -> Meaning:
     if read(2, "train"):
         raise ValueError("train")
@@ -288,6 +296,7 @@ _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
     "cat": _concatenation,
     **dict.fromkeys(("slice", "slice_copy"), _slice),
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"), _reshape),
+    **dict.fromkeys(_DIVIDING, _division),
     "permute": _permutation,
     "transpose": _transposition,
     "softmax": _softmax,

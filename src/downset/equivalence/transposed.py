@@ -26,12 +26,8 @@ def transposed_window(place: Place, node: FileNode, out: Box) -> Box:
     source, full = (whole(place.first.values[value]) for value in (node.inputs[0], node.outputs[0]))
     spatial = len(out) - 2
     kernel = (place.first.values[node.inputs[1]].shape or ())[2:]
-    stated = {name: integers(node, name, (default,) * spatial) for name, default in (("strides", 1), ("dilations", 1))}
-    if (
-        len(kernel) != spatial
-        or any(len(values) != spatial for values in stated.values())
-        or "output_shape" in node.settings
-    ):
+    strides, dilations = (integers(node, name, (1,) * spatial) for name in ("strides", "dilations"))
+    if not len(kernel) == len(strides) == len(dilations) == spatial or "output_shape" in node.settings:
         raise Unproven("its window is not understood")
     for position in range(1, max(len(node.inputs), len(mine.inputs))):
         target = node.inputs[position] if position < len(node.inputs) else ABSENT
@@ -46,7 +42,7 @@ def transposed_window(place: Place, node: FileNode, out: Box) -> Box:
         right = list(out)
         try:
             for axis in range(spatial):
-                window = _Window(*(stated[name][axis] for name in stated), kernel[axis], source[2 + axis][1])
+                window = _Window(strides[axis], dilations[axis], kernel[axis], source[2 + axis][1])
                 pads = [_pads(one, axis, spatial) for one in (mine, node)]
                 right[2 + axis] = _along(window, pads, box[2 + axis], out[2 + axis])
         except Unproven as reason:

@@ -11,7 +11,6 @@ from itertools import chain, zip_longest
 from downset.arenas.plan import plan_arena
 from downset.budget import Budget, BudgetLimits
 from downset.fitting.job import SearchTime
-from downset.formats.torch.strip_form import strip_form
 from downset.graph.core import Graph
 from downset.graph.row_form import RowForm
 from downset.memory.liveness import lifetimes, order_problem, peak_bytes
@@ -202,9 +201,17 @@ class OrderPlacing:
         placed next. Those of more plans would take much memory."""
         if self.last is None or self.last[0] is not plan:
             striped = in_strips(self.graph, plan.segments, form=self.forms[plan]) if plan.segments else self.graph
-            torch = striped.source.format == "torch"
-            self.last = plan, ranked([strip_form(striped)] if torch else tflite_forms(striped), self.memory)
+            self.last = plan, ranked(_stated(striped), self.memory)
         return self.last[1]
+
+
+def _stated(striped: Graph) -> list[Graph]:
+    """The forms of a network in strips that its file can state."""
+    if striped.source.format != "torch":
+        return tflite_forms(striped)
+    from downset.formats.torch.strip_form import strip_form
+
+    return [strip_form(striped)]
 
 
 def _in_turns(plans: Sequence[PartialPlan], keys: Sequence[Callable[[PartialPlan], int]]) -> Iterator[PartialPlan]:

@@ -12,7 +12,6 @@ from downset.fitting.candidates import Candidate, PlannedGraph, write_planned
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.placing import OrderPlacing
-from downset.formats.torch.strip_form import strip_rows
 from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
 from downset.graph.kinds import kind_of
@@ -170,7 +169,11 @@ def strip_forms(job: Job, plan: PlannedGraph) -> StripForms:
 def _writable(graph: Graph) -> RowForm:
     """The rows of a network with the operators computed whole whose strips its file cannot state."""
     rows = row_form(graph, halos_required=False)
-    return strip_rows(graph, rows) if graph.source.format == "torch" else writable_rows(graph, rows)
+    if graph.source.format != "torch":
+        return writable_rows(graph, rows)
+    from downset.formats.torch.strip_form import strip_rows
+
+    return strip_rows(graph, rows)
 
 
 def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits, *, more_macs: int = 0) -> StripSearch:

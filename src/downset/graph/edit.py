@@ -276,14 +276,19 @@ class Edit:
 def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:
     """The graph in which each of these operators also makes a tensor of so many bytes, which is live while it runs.
     Every memory model then counts them; indices and the file's order stay. A workspace has the rows of its operator's
-    result, so that a strip of rows is planned with its share."""
+    result, so that a strip of rows is planned with its share. One that the operator has already is replaced."""
     tensors, ops = list(graph.tensors), list(graph.ops)
     for operator, nbytes in sorted(workspaces.items()):
         op = ops[operator]
-        ops[operator] = replace(op, outputs=(*op.outputs, len(tensors)))
-        tensors.append(Tensor(f"{op.name}{WORKSPACE}", _by_rows(graph, op, nbytes), "uint8", nbytes))
-    places = graph.source.tensor_index
-    source = replace(graph.source, tensor_index=(*places, *[-1] * len(workspaces)) if places else ())
+        place = next((t for t in op.outputs if t != ABSENT and WORKSPACE in tensors[t].name), len(tensors))
+        tensor = Tensor(f"{op.name}{WORKSPACE}", _by_rows(graph, op, nbytes), "uint8", nbytes)
+        if place < len(tensors):
+            tensors[place] = replace(tensor, name=tensors[place].name)
+        elif nbytes:
+            ops[operator] = replace(op, outputs=(*op.outputs, place))
+            tensors.append(tensor)
+    places, more = graph.source.tensor_index, len(tensors) - len(graph.tensors)
+    source = replace(graph.source, tensor_index=(*places, *[-1] * more) if places else ())
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops), source=source).check()
 
 

@@ -97,17 +97,17 @@ class _Writer:
             return self.body["nodes"][source.op_index[step]]  # type: ignore[no-any-return]
         settings = source.settings_of[step]
         target, arguments = self._new(op) if settings < 0 else self._copied(op, self.body["nodes"][settings])
-        results = [tensor for tensor in op.outputs if WORKSPACE not in self.graph.tensors[tensor].name]
-        if len(results) != 1:
-            raise UnsupportedError(f"{self.graph.name}: {op.kind} {op.name!r} has several results")
-        return {
+        results = [self.names[tensor] for tensor in op.outputs if WORKSPACE not in self.graph.tensors[tensor].name]
+        outputs = [{"as_tensor": {}}] if settings < 0 else self.body["nodes"][settings]["outputs"]
+        left = iter(results)
+        written: Node = {
             "target": f"torch.ops.aten.{target}",
             "inputs": arguments,
-            "outputs": [{"as_tensor": {"name": self.names[results[0]]}}],
+            "outputs": [_renamed(output, left) for output in outputs],
             "metadata": {},
             "is_hop_single_tensor_return": None,
-            "name": self.names[results[0]],
         }
+        return written if len(results) > 1 else {**written, "name": results[0]}
 
     def _new(self, op: Op) -> tuple[str, list[Argument]]:
         given = [{"name": self.names[tensor]} for tensor in op.inputs]
