@@ -20,6 +20,7 @@ __all__ = [
     "ELEMENTWISE",
     "LAYER_NORMS",
     "PRODUCTS",
+    "PYTORCH",
     "Along",
     "base_kind",
     "channels_axis",
@@ -56,6 +57,8 @@ _NORMALISE = "LayerNormalization RMSNormalization com.microsoft::SkipLayerNormal
 PRODUCTS, LAYER_NORMS = frozenset(_MULTIPLY.split()), frozenset(_NORMALISE.split())
 """Kinds that multiply two matrices, and kinds that normalise over the dimensions from an axis on."""
 
+PYTORCH = ("version of PyTorch's operators",)
+"""The setting that exported programs have, and no other files."""
 ATTENTION = "torch::scaled_dot_product_attention"
 """PyTorch's attention of queries, keys and values, with a mask that may be absent."""
 

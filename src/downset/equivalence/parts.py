@@ -19,7 +19,7 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.held_graphs import same_graphs
 from downset.equivalence.identities import Place
-from downset.equivalence.meaning import ATTENTION, ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
+from downset.equivalence.meaning import ATTENTION, ELEMENTWISE, LAYER_NORMS, PRODUCTS, PYTORCH, base_kind, windowed
 from downset.equivalence.merged import bias_added, merged, pooled
 from downset.equivalence.slices import resliced
 from downset.equivalence.stacks import Channels, Stack, Stacks
@@ -327,10 +327,15 @@ class PartsProof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
-        if node.kind in (*PRODUCTS, ATTENTION) and out.box != whole(self.first.values[out.of]):
+        if self._sums_by_rows(node) and out.box != whole(self.first.values[out.of]):
             # Kernels may sum up the products of fewer rows in another sequence.
             self.summed = self.summed or self.first.values[out.of].dtype in FLOATS
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
+
+    def _sums_by_rows(self, node: FileNode) -> bool:
+        """Whether kernels may add up what an operator sums in another sequence where it makes fewer rows."""
+        layers = PRODUCTS if PYTORCH not in self.first.settings else (*PRODUCTS, ATTENTION, "Conv", "ConvTranspose")
+        return node.kind in layers
 
     def _is_part_of(self, node: FileNode, out: Claim) -> bool:
         """Whether the first input holds a part of the tensor of which the result is one."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
+from downset.equivalence.meaning import PYTORCH
 from downset.equivalence.torch_meaning import Meaning, meaning_of, padding_of, with_padding
 from downset.errors import LoadError
 from downset.formats.certificates import read_certificate
@@ -83,7 +84,7 @@ class _Reader:
         }
         settings: dict[Any, Hashable] = {
             ("version of operator set", ""): (_VERSION,),
-            ("version of PyTorch's operators",): json.dumps(model.get("opset_version"), sort_keys=True),
+            PYTORCH: json.dumps(model.get("opset_version"), sort_keys=True),
             ("the interface",): json.dumps(stated, sort_keys=True),
         }
         body = Body("the program", inputs, outputs, tuple(range(len(self.nodes))))
