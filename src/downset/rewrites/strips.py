@@ -246,7 +246,7 @@ class StripOps:
                 return self._reshaped(op, inputs, result_rows), attrs
             case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "product" | "gather":
                 return inputs, attrs
-            case "space to depth" | "depth to space" | "transpose":
+            case "attention" | "space to depth" | "depth to space" | "transpose":
                 return inputs, attrs
             case other:
                 assert_never(other)

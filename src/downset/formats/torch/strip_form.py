@@ -30,18 +30,22 @@ __all__ = ["strip_form", "strip_rows"]
 
 def strip_rows(graph: Graph, form: RowForm) -> RowForm:
     """The row form of a `.pt2` file's network, with operators marked as whole of which a strip cannot be stated: pools
-    that round up, averages that leave padding out, and calls that write into an input or a weight of the program."""
+    that round up, averages that leave padding out, resizes but by a power of two, and calls that write into an input or
+    a weight of the program."""
     if "writes outside" not in graph.facts:
         graph.facts["writes outside"] = writes_outside(archive_program(Archive(Path(graph.source.path))))
     outside: frozenset[int] = graph.facts["writes outside"]
     ops = [
-        replace(row_op, whole=True) if place in outside or not _can_be_stated(op) else row_op
+        replace(row_op, whole=True) if place in outside or not _can_be_stated(graph, op) else row_op
         for op, row_op, place in zip(graph.ops, form.ops, graph.source.op_index, strict=True)
     ]
     return replace(form, ops=tuple(ops))
 
 
-def _can_be_stated(op: Op) -> bool:
+def _can_be_stated(graph: Graph, op: Op) -> bool:
+    if kind_of(op.kind).rows == "resize":  # PyTorch multiplies places by a float
+        read, made = (graph.tensors[tensor].shape[2:] for tensor in (op.inputs[0], op.outputs[0]))
+        return all(out % size == 0 and (out // size).bit_count() == 1 for size, out in zip(read, made, strict=True))
     left_out = any(op.attrs.get("pads", ())) and not op.attrs.get("count_include_pad", 1)
     return not (kind_of(op.kind).pools and (op.attrs.get("ceil_mode") or left_out))
 
