@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from downset.equivalence.claims import array_of
 from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.equivalence.meaning import PYTORCH
 from downset.equivalence.torch_meaning import Meaning, meaning_of, padding_of, with_padding
@@ -73,7 +74,7 @@ class _Reader:
         for call in program.calls:
             if call.results and call.results[0].name in paddings:  # its name stands for what it pads, as that is now
                 self.number[call.results[0].name] = self.number[paddings[call.results[0].name][0].name]
-            else:
+            elif not self._cut_weight(call):
                 self._call(call, paddings)
         outputs = tuple(self.number[name] for name in program.outputs)
         named = {("input", value.name): place for value, place in zip(program.inputs, inputs, strict=True)}
@@ -96,6 +97,21 @@ class _Reader:
         self.values.append(FileValue(value.name, form, content, shape=value.shape, dtype=dtype))
         self.number[value.name] = len(self.values) - 1
         return len(self.values) - 1
+
+    def _cut_weight(self, call: TorchCall) -> bool:
+        """Whether a call is of a rewrite and only cuts rows out of a weight; then its result is added as a constant."""
+        if len(call.results) != 1 or call.results[0].name not in self.new or call.target != "aten.slice.Tensor":
+            return False
+        meaning = meaning_of(call)
+        weight = None if meaning is None else self.values[self.number[meaning.inputs[0].name]]
+        if meaning is None or weight is None or weight.content is None:
+            return False
+        start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
+        cut = (*[slice(None)] * axis, slice(start, end, step))
+        whole, value = weight, call.results[0]
+        form = ("constant", value.dtype, value.shape)
+        self._add(value, form, lambda: np.ascontiguousarray(array_of(whole)[cut]).tobytes())
+        return True
 
     def _check_writes(self) -> None:
         """Raise LoadError for a program in which a name does not say what its readers read."""

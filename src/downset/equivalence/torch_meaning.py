@@ -203,10 +203,22 @@ def _slice(read: _Arguments) -> Meaning:
 
 
 def _reshape(read: _Arguments) -> Meaning:
-    source = read.call.args[0]
-    if read.call.kwargs or source.dtype != read.result.dtype:
+    """The sizes are those that the call states: the file's types of its result are only claimed."""
+    source, name = read.call.args[0], read.call.target.split(".")[1]
+    sizes, rest = list(source.shape or ()), list(read.call.args[1:])
+    if read.call.kwargs or (name in ("view", "reshape") and not isinstance(rest[0], list)):
         raise ValueError("dtype")
-    return Meaning("Reshape", {}, (source, np.array(read.result.shape, np.int64)))
+    if name in ("view", "reshape"):
+        sizes = [int(size) for size in rest[0]]
+    elif name == "flatten":
+        first, last = (int(axis) % len(sizes) for axis in (*rest, *(0, -1)[len(rest) :]))
+        sizes[first : last + 1] = [math.prod(sizes[first : last + 1])]
+    elif name == "unsqueeze":
+        sizes.insert(int(rest[0]) % (len(sizes) + 1), 1)
+    else:
+        axes = {int(axis) % len(sizes) for axis in (rest[0] if isinstance(rest[0], list) else [rest[0]])}
+        sizes = [size for axis, size in enumerate(sizes) if axis not in axes or size != 1]
+    return Meaning("Reshape", {"allowzero": (2, 1)}, (source, np.array(sizes, np.int64)))
 
 
 def _permutation(read: _Arguments) -> Meaning:
@@ -244,10 +256,13 @@ def _layer_norm(read: _Arguments) -> Meaning:
 
 def _nearest(read: _Arguments) -> Meaning:
     """A resize by powers of two, for which PyTorch's float scale is exact."""
-    source, result = read.call.args[0], read.result
-    factors = [out / size for out, size in zip(result.shape or (), source.shape or (), strict=True)]
-    if any(factor != int(factor) or int(factor) & (int(factor) - 1) for factor in factors):
+    source, size = read.call.args[0], read(1, "output_size")
+    scales = read(2, "scale_factors") if "vec" in read.call.target else None
+    read_sizes = (source.shape or ())[2:]
+    factors = [out / size for out, size in zip(size or (), read_sizes, strict=True)] if scales is None else list(scales)
+    if len(factors) != 2 or any(factor not in (1, 2, 4, 8, 16, 32) for factor in factors):
         raise ValueError("scales")
+    factors = [1, 1, *factors]
     settings = {
         "mode": (3, b"nearest"),
         "nearest_mode": (3, b"floor"),
@@ -269,9 +284,16 @@ def _attention(read: _Arguments) -> Meaning:
 
 
 def _division(read: _Arguments) -> Meaning:
-    source, axis = read(0, "self"), int(read(2, "dim", 0))
-    sizes = [(value.shape or ())[axis] for value in read.call.results]
-    return Meaning("Split", {"axis": (2, axis % _rank(source))}, (source, np.array(sizes, np.int64)))
+    source, axis = read(0, "self"), int(read(2, "dim", 0)) % _rank(read(0, "self"))
+    extent, stated = (source.shape or ())[axis], read.call.args[1]
+    if isinstance(stated, int):
+        size = -(-extent // stated) if ".chunk." in read.call.target else stated
+        sizes = [min(size, extent - start) for start in range(0, extent, size)]
+    else:
+        sizes = [int(one) for one in stated]
+    if len(sizes) != len(read.call.results):
+        raise ValueError("sizes")
+    return Meaning("Split", {"axis": (2, axis)}, (source, np.array(sizes, np.int64)))
 
 
 _DIVIDING = ("split", "split_with_sizes", "chunk")
@@ -295,7 +317,7 @@ _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
     "adaptive_avg_pool2d": _global_pool,
     "cat": _concatenation,
     **dict.fromkeys(("slice", "slice_copy"), _slice),
-    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"), _reshape),
+    **dict.fromkeys(("view", "reshape", "flatten", "unsqueeze", "squeeze"), _reshape),
     **dict.fromkeys(_DIVIDING, _division),
     "permute": _permutation,
     "transpose": _transposition,

@@ -86,6 +86,7 @@ def time_runs(
 def time_here(paths: Sequence[str], limit: float | None, seed: int, budget_s: float) -> dict[str, Any]:
     """`time_runs` inside the worker process: seconds by round and file."""
     torch = torch_library("timing in PyTorch")
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         programs = [runnable_program(Path(path)) for path in paths]
@@ -95,6 +96,8 @@ def time_here(paths: Sequence[str], limit: float | None, seed: int, budget_s: fl
             return {"seconds": round_seconds(files, limit=limit, budget_s=budget_s)}
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
         raise UnsupportedError(f"PyTorch cannot run {Path(paths[-1]).name}: {brief(error)}") from None
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _nothing() -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from downset.formats.torch.archive import Archive
 from downset.formats.torch.effects import writes_outside
 from downset.formats.torch.read import archive_program
-from downset.graph.core import Graph, Op
+from downset.graph.core import Graph, Op, Tensor
 from downset.graph.edit import Edit
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
@@ -55,9 +55,13 @@ def strip_form(graph: Graph) -> Graph:
     not rewritten is returned unchanged."""
     if not graph.source.rewritten:
         return graph
-    edit = Edit(graph)
+    edit, weights = Edit(graph), _Weights(graph)
     for index, op in enumerate(graph.ops):
         rows = kind_of(op.kind).rows
+        if any(tensor in graph.constants and tensor in graph.source.parts for tensor in op.inputs):
+            cuts, inputs = weights.cut(edit, op)
+            edit.replace(index, [*cuts, replace(op, inputs=inputs)], settings_of=[*[-1] * len(cuts), index])
+            continue
         if graph.source.op_index[index] >= 0 or rows not in ("window", "transposed window"):
             continue
         pads = list(op.attrs["pads"])
@@ -67,6 +71,46 @@ def strip_form(graph: Graph) -> Graph:
         elif uneven:
             _cut_off(edit, index, op, pads, uneven)
     return edit.finish(as_placed=True)
+
+
+class _Weights:
+    """The weights of the file of which strips read some rows."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._number = {graph.tensors[tensor].name: tensor for tensor in graph.constants}
+
+    def cut(self, edit: Edit, op: Op) -> tuple[list[Op], tuple[int, ...]]:
+        """(operators that cut rows out of weights, the inputs of the operator with these rows)."""
+        graph, cuts, inputs = self._graph, [], list(op.inputs)
+        for position, tensor in enumerate(op.inputs):
+            part = graph.source.parts.get(tensor)
+            if part is None or tensor not in graph.constants:
+                continue
+            ((axis, start, stop),) = part.box
+            meta = graph.tensors[tensor]
+            rows = edit.add_tensor(f"{meta.name}/cut", meta.shape, meta, role="constant", part=part)
+            bounds = _bounds(edit, meta, start, stop, axis)
+            cuts.append(Op(f"{op.name}/cut{position}", "Slice", (self._whole(edit, part.of), *bounds), (rows,)))
+            inputs[position] = rows
+        return cuts, tuple(inputs)
+
+    def _whole(self, edit: Edit, name: str) -> int:
+        if name not in self._number:  # no operator reads all of it any more
+            program = archive_program(Archive(Path(self._graph.source.path)))
+            value, read = next(item for item in program.constants if item[0].name == name)
+            like = Tensor(name, (), value.dtype, 0)
+            self._number[name] = edit.add_tensor(name, value.shape or (), like, role="constant", value=read)
+        return self._number[name]
+
+
+def _bounds(edit: Edit, like: Tensor, start: int, stop: int, axis: int) -> list[int]:
+    """The constants of a Slice."""
+    int64 = replace(like, dtype="int64", quantization=None)
+    return [
+        edit.add_tensor(f"{like.name}/{name}", (1,), int64, role="constant", value=_constant(value))
+        for name, value in (("starts", start), ("ends", stop), ("axes", axis))
+    ]
 
 
 def _pad(edit: Edit, index: int, op: Op, pads: list[int], uneven: Sequence[int]) -> None:
@@ -102,12 +146,7 @@ def _cut_off(edit: Edit, index: int, op: Op, pads: list[int], uneven: Sequence[i
     rows = meta.shape[2 + axis]
     shape = [*meta.shape[: 2 + axis], before + rows + behind, *meta.shape[3 + axis :]]
     more = edit.add_tensor(f"{meta.name}/more", shape, meta, part=along(meta.name, 2 + axis, -before, rows + behind))
-    bounds = [
-        edit.add_tensor(
-            f"{meta.name}/{name}", (1,), replace(meta, dtype="int64"), role="constant", value=_constant(value)
-        )
-        for name, value in (("starts", before), ("ends", before + rows), ("axes", 2 + axis))
-    ]
+    bounds = _bounds(edit, meta, before, before + rows, 2 + axis)
     cut = Op(f"{op.name}/cut", "Slice", (more, *bounds), op.outputs[:1])
     edit.replace(
         index,

@@ -116,7 +116,11 @@ class _Writer:
                 start, end, axis = (int(self._value(tensor)) for tensor in op.inputs[1:4])
                 bounds = [("dim", axis), ("start", start), ("end", end)]
                 integers = [_argument(name, {"as_int": value}) for name, value in bounds]
-                return "slice_copy.Tensor", [_argument("self", {"as_tensor": given[0]}), *integers]
+                copied = self.graph.tensors[op.outputs[0]].role == "activation"  # rows of a weight stay where they lie
+                return "slice_copy.Tensor" if copied else "slice.Tensor", [
+                    _argument("self", {"as_tensor": given[0]}),
+                    *integers,
+                ]
             case "Concat":
                 dim = _argument("dim", {"as_int": int(op.attrs["axis"])})
                 return "cat.default", [_argument("tensors", {"as_tensors": given}), dim]
