@@ -112,7 +112,7 @@ def test_sums_in_another_order_are_proven_up_to_rounding_and_said_so(run, files,
     assert status == 0 and "sums are added up in another order, equal up to rounding" in out.splitlines()[0]
 
 
-def test_exported_programs_have_no_proof_and_run_with_trust(tmp_path, fails):
+def test_exported_programs_are_proven_and_run_as_data_and_with_trust(tmp_path, run, fails):
     torch = pytest.importorskip("torch")
 
     def exported(name, factor):
@@ -124,10 +124,11 @@ def test_exported_programs_have_no_proof_and_run_with_trust(tmp_path, fails):
         return tmp_path / name
 
     one, other, changed = exported("a.pt2", 2.0), exported("b.pt2", 2.0), exported("c.pt2", 3.0)
-    fails(6, "verify", one, other, "--accept-runs", says="PyTorch runs .pt2 files with --trust only")
-    found = compare(one, other, trust=True)
-    assert found.verdict() == "not proven" and found.telling and found.equal and found.runtime == "torch"
-    assert found.reason == "only two .tflite or two .onnx files are read for a proof"
+    assert run("verify", one, other)[0] == 0
+    for trust in (False, True):
+        found = compare(one, other, trust=trust)
+        assert found.verdict() == "proven" and found.telling and found.equal and found.runtime == "torch"
+    fails(4, "verify", one, changed, says="differ in torch")
     fails(4, "verify", one, changed, "--trust", says="differ in torch")
 
 

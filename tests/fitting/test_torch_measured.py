@@ -16,7 +16,7 @@ from downset.formats.torch import effects  # noqa: E402
 from downset.formats.torch.effects import earlier_calls, written_names  # noqa: E402
 from downset.formats.torch.program import TorchCall, TorchValue  # noqa: E402
 from downset.formats.torch.runnable import runnable_operator  # noqa: E402
-from downset.graph.edit import WORKSPACE  # noqa: E402
+from downset.graph.core import WORKSPACE  # noqa: E402
 from downset.reports.fit_steps import fit_next_steps  # noqa: E402
 from downset.reports.terminal import step_lines  # noqa: E402
 from downset.runtimes import torch_eager  # noqa: E402

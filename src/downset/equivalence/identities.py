@@ -195,7 +195,10 @@ def sliced(place: Place, out: Claim) -> None:
     starts, ends, axes, steps = (integers_of(place, position) for position in range(1, 5))
     if starts is None or ends is None or any(step != 1 for step in steps or ()):
         raise Unproven("it does not slice in steps of one")
-    for box in place.boxes(0, out.of):
+    claim = place.claims.get(place.node.inputs[0])
+    surrounded = claim is not None and claim.of == out.of and claim.terms is None and claim.valid is not None
+    boxes = [claim.box] if claim is not None and surrounded and _inside(out.box, claim.valid or ()) else []
+    for box in [*place.boxes(0, out.of), *boxes]:
         cut = list(box)
         for start, end, axis in zip(starts, ends, axes if axes is not None else range(len(starts)), strict=True):
             low, high = box[axis]
@@ -205,6 +208,10 @@ def sliced(place: Place, out: Claim) -> None:
         if tuple(cut) == out.box:
             return
     raise Unproven(f"it does not cut {box_text(out.box)} out")
+
+
+def _inside(inner: Box, outer: Box) -> bool:
+    return all(low <= start and stop <= high for (start, stop), (low, high) in zip(inner, outer, strict=True))
 
 
 def padded(place: Place, node: FileNode, out: Box) -> None:

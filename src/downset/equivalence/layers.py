@@ -15,6 +15,7 @@ from downset.equivalence.identities import Place, aligned, broadcast, integers_o
 from downset.equivalence.meaning import integers, listed_integers, number, split_inputs
 
 __all__ = [
+    "attention",
     "connected",
     "divided",
     "gathered",
@@ -47,6 +48,22 @@ def product(place: Place, node: FileNode, out: Box) -> None:
     for position in range(2, len(node.inputs)):
         target = node.inputs[position]
         place.holds(position, target, () if target == ABSENT else aligned(whole(place.first.values[target]), out))
+
+
+def attention(place: Place, node: FileNode, out: Box) -> None:
+    """Rows of queries against all keys and values of the same batch, with those rows of a mask."""
+    same_settings(place.node, node)
+    if number(node, "is_causal", 0) or len(place.node.inputs) != len(node.inputs):
+        raise Unproven("which keys a row sees follows from its place among all")
+    query, keys, values = (whole(place.first.values[tensor]) for tensor in node.inputs[:3])
+    if not len(query) == len(keys) == len(values) == len(out) or out[-1] != values[-1]:
+        raise Unproven("its dimensions are not understood")
+    place.holds(0, node.inputs[0], (*out[:-1], query[-1]))
+    for position, full in ((1, keys), (2, values)):
+        place.holds(position, node.inputs[position], (*aligned(full[:-2], out[:-2]), *full[-2:]))
+    for target in node.inputs[3:]:
+        full = whole(place.first.values[target])
+        place.holds(3, target, (*aligned(full[:-1], out[:-1]), full[-1]))
 
 
 def connected(place: Place, node: FileNode, out: Box) -> None:

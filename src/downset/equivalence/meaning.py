@@ -16,9 +16,11 @@ from downset.equivalence.file_network import FileNode
 from downset.graph.kinds import FUSED_CONV
 
 __all__ = [
+    "ATTENTION",
     "ELEMENTWISE",
     "LAYER_NORMS",
     "PRODUCTS",
+    "PYTORCH",
     "Along",
     "base_kind",
     "channels_axis",
@@ -54,6 +56,11 @@ _MULTIPLY = "MatMul Gemm BATCH_MATMUL com.microsoft::FusedMatMul"
 _NORMALISE = "LayerNormalization RMSNormalization com.microsoft::SkipLayerNormalization"
 PRODUCTS, LAYER_NORMS = frozenset(_MULTIPLY.split()), frozenset(_NORMALISE.split())
 """Kinds that multiply two matrices, and kinds that normalise over the dimensions from an axis on."""
+
+PYTORCH = ("version of PyTorch's operators",)
+"""The setting that exported programs have, and no other files."""
+ATTENTION = "torch::scaled_dot_product_attention"
+"""PyTorch's attention of queries, keys and values, with a mask that may be absent."""
 
 _WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
 _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})

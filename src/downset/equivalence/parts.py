@@ -19,12 +19,13 @@ from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
 from downset.equivalence.held_graphs import same_graphs
 from downset.equivalence.identities import Place
-from downset.equivalence.meaning import ELEMENTWISE, LAYER_NORMS, PRODUCTS, base_kind, windowed
+from downset.equivalence.meaning import ATTENTION, ELEMENTWISE, LAYER_NORMS, PRODUCTS, PYTORCH, base_kind, windowed
 from downset.equivalence.merged import bias_added, merged, pooled
 from downset.equivalence.slices import resliced
 from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
+from downset.equivalence.transposed import transposed_window
 from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
@@ -326,10 +327,15 @@ class PartsProof:
             self.summed = True
             return self._sum(place, original, out)
         claim = self._identity(place, original, out.box)
-        if node.kind in PRODUCTS and out.box != whole(self.first.values[out.of]):
+        if self._sums_by_rows(node) and out.box != whole(self.first.values[out.of]):
             # Kernels may sum up the products of fewer rows in another sequence.
             self.summed = self.summed or self.first.values[out.of].dtype in FLOATS
         return Claim(out.of, out.box, valid=None if claim == out.box else claim)
+
+    def _sums_by_rows(self, node: FileNode) -> bool:
+        """Whether kernels may add up what an operator sums in another sequence where it makes fewer rows."""
+        layers = PRODUCTS if PYTORCH not in self.first.settings else (*PRODUCTS, ATTENTION, "Conv", "ConvTranspose")
+        return node.kind in layers
 
     def _is_part_of(self, node: FileNode, out: Claim) -> bool:
         """Whether the first input holds a part of the tensor of which the result is one."""
@@ -355,6 +361,8 @@ class PartsProof:
             return window(place, original, box)
         if kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR") and kind == original.kind:
             return rows.resized(place, original, box)
+        if kind == "ConvTranspose" == original.kind:
+            return transposed_window(place, original, box)
         if kind in ELEMENTWISE:
             identities.elementwise(place, original, box)
         elif kind in _IDENTITIES:
@@ -383,6 +391,7 @@ _IDENTITIES = {
     **dict.fromkeys(PRODUCTS, layers.product),
     "FULLY_CONNECTED": layers.connected,
     "Gather": layers.gathered,
+    ATTENTION: layers.attention,
     "Resize": layers.repeated,
     **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), resliced),
 }

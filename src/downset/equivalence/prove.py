@@ -35,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Proof:
-    """Whether two .tflite or two .onnx files are proven to hold the same network.
+    """Whether two files, both .tflite, .onnx or .pt2, are proven to hold the same network.
 
     A proof is a correspondence of all operators and tensors under which nothing differs. Where `other` holds a
     certificate of rewriting, a proof may also show for each of its tensors which part of the original's tensors it
@@ -45,9 +45,14 @@ def prove(original: Named, other: Named, *, shapes: Shapes | None = None) -> Pro
     outside the two memories of a file with moves.
     """
     suffixes = {Path(path).suffix.lower() for path in (original, other)}
-    if suffixes not in ({".tflite"}, {".onnx"}):
-        return Proof(False, reason="only two .tflite or two .onnx files are read for a proof")
-    first, second = _read(original), _read(other)
+    if suffixes not in ({".tflite"}, {".onnx"}, {".pt2"}):
+        return Proof(False, reason="only two .tflite, two .onnx or two .pt2 files are read for a proof")
+    try:
+        first, second = _read(original), _read(other)
+    except LoadError as error:
+        if suffixes != {".pt2"}:
+            raise
+        return Proof(False, reason=error.message)  # `load` with trust may read it
     if second.offline is not None:
         may = _allowed_overlaps(other, second.offline)
         wrong = check_placement(second.network, second.offline, may)
@@ -142,5 +147,10 @@ class _File:
 def _read(path: Named) -> _File:
     if Path(path).suffix.lower() == ".tflite":
         return _File(*read_tflite(path))
-    network, certificate = read_onnx(path)
+    if Path(path).suffix.lower() == ".pt2":
+        from downset.equivalence.read_torch import read_torch
+
+        network, certificate = read_torch(path)
+    else:
+        network, certificate = read_onnx(path)
     return _File(network, None, certificate)

@@ -19,12 +19,12 @@ from downset.fitting.measuring import measure
 from downset.fitting.planning import Planned, folded_plan
 from downset.fitting.strips import StripSearch, files_of, search_forms, strip_forms
 from downset.fitting.trials import Trials, disk_bytes
-from downset.formats.writing import WRITERS
 from downset.graph.cost import macs
 from downset.messages import Message
 from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
 from downset.results.policy import Policy
+from downset.results.sessions import Latency
 from downset.text import counted
 
 __all__ = ["LEAST_SHARE", "Refused", "least_strips", "search_cheap_strips"]
@@ -38,6 +38,9 @@ _TIMED = 24
 """The most plans that are timed, whatever the load of the machine."""
 _MORE_MACS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, math.inf)
 _MORE_OPERATORS = tuple(round(8 * 2 ** (step / 2)) for step in range(19))
+_SHARES = (0.5, 0.8)
+"""Where a run takes seconds, a plan that is too slow is followed by one of at least and at most this share of its
+further operators."""
 _OPERATOR_BYTES = 100
 """Bytes that a further operator takes in a file, at the least."""
 LEAST_SHARE = 0.01
@@ -55,11 +58,9 @@ class Refused:
 
 
 def search_cheap_strips(job: Job, planned: Planned, *, may_ship: bool) -> list[StripSearch]:
-    """Short searches for strips in the planned order; none where the format holds no strips. `may_ship`: the files are
+    """Short searches for strips in the planned order. `may_ship`: the files are
     timed, so that one in strips may ship; else the search only tells whether strips may need less."""
     searches: list[StripSearch] = []
-    if not WRITERS[job.form].in_strips:
-        return searches
     try:
         forms = strip_forms(job, folded_plan(planned.best))
     except UnsupportedError as error:
@@ -88,8 +89,10 @@ def least_strips(
     original, near = trials.original, False
     most = best.measured_bytes() or best.arena_bytes
     beside = max(original.measured_bytes() - original.arena_bytes, 0) if job.target.fixed_overhead else 0
-    timed = 0
+    timed, most_operators = 0, math.inf
     for search, plan in _ascending(job, searches, trials, disk_bytes(original.path)):
+        if plan.price.extra_operators > most_operators:
+            continue
         needed = search.needed_bytes(plan) + beside
         if needed > (1 - LEAST_SHARE) * most:
             break
@@ -109,11 +112,22 @@ def least_strips(
                 return [least], refused
             near = near or trials.note_near(least, refused=True)
             trials.forget(least)
+            if job.target.takes_seconds and least.latency is not None:
+                share = _share_of_operators(trials.policy, least.latency)
+                most_operators = min(most_operators, share * plan.price.extra_operators)
             slower = None if least.latency is None else least.latency.ratio_high
             refused.append(Refused(needed, larger, slower))
         for file in files:
             file.path.unlink()
     return [], refused
+
+
+def _share_of_operators(policy: Policy, latency: Latency) -> float:
+    """The share of the further operators of a plan that took too long with which another may not: each takes a time of
+    its own."""
+    allowed, over = (policy.slower or math.inf) - 1, latency.ratio_low - 1
+    least, most = _SHARES
+    return most if over <= allowed else max(least, min(most, allowed / over))
 
 
 def _ascending(

@@ -254,7 +254,7 @@ def check_options(options: FitOptions) -> Target:
     _check_values(options)
     if options.states == "in-place" and not target.offsets:
         raise UsageError(f"states in place are for TFLite Micro (target tflm): {target.name} ignores offsets")
-    _check_policy(options, target)
+    _check_policy(options)
     _check_arena(options, target)
     if options.output is not None:
         check_result_path(path, options.output)
@@ -309,14 +309,10 @@ def _check_values(options: FitOptions) -> None:
         raise UsageError(f"strips must be at least 2, not {options.strips}")
 
 
-def _check_policy(options: FitOptions, target: Target) -> None:
+def _check_policy(options: FitOptions) -> None:
     for name, factor in (("slower", options.slower), ("larger", options.larger)):
         if factor is not None and not factor >= 1:
             raise UsageError(f"{name} must be a factor from 1, for example 1.1, not {factor:g}")
-    if options.slower is not None and not target.times:
-        timed = [row.name for row in TARGETS.values() if row.times]
-        listed = f"{', '.join(timed[:-1])} and {timed[-1]}"
-        raise UsageError(f"slower needs measured times, which targets {listed} have, not {target.name}")
 
 
 def _check_arena(options: FitOptions, target: Target) -> None:

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from downset.arenas.plan import plan_arena
 from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.job import Job, policy_of
 from downset.formats.kernel_scratch import kernel_bytes
 from downset.formats.reading import load
+from downset.graph.edit import with_workspaces
+from downset.memory.liveness import order_problem, peak_bytes
+from downset.memory.models import memory_model
 from downset.messages import Message
+from downset.results.plans import Together
 from downset.results.sessions import SessionTaken
 from downset.runtimes.targets import Sessions, Taken
 from downset.text import counted, format_bytes, format_seconds
@@ -101,8 +106,25 @@ def measure(job: Job, candidates: Sequence[Candidate], *, original: Candidate | 
             if one.plan is not None and taken.executed and (one.settings is None or one.settings.follows_file):
                 # The file is read back, since nodes without a name are named by their place in it.
                 _note_departures(job, [op.name for op in load(one.path, shapes=job.options.shapes).ops], taken.executed)
-            measured.append(_with_kernels(job, replace(one, measured=taken.nbytes, workspaces=taken.workspaces)))
+            one = replace(one, measured=taken.nbytes, workspaces=taken.workspaces)
+            measured.append(_with_kernels(job, _planned_as_held(job, one)))
     return measured
+
+
+def _planned_as_held(job: Job, candidate: Candidate) -> Candidate:
+    """The rewritten candidate planned with what its own kernels held. Before, an operator in a strip had its share of
+    what the operator held, though kernels hold some bytes for any number of rows."""
+    plan = candidate.plan
+    if plan is None or not plan.rewrites or not candidate.workspaces:
+        return candidate
+    order, memory = plan.together.order, memory_model(plan.together.order.memory)
+    held = {step: candidate.workspaces.get(place, 0) for place, step in enumerate(order.steps)}
+    graph = with_workspaces(plan.graph, held)
+    peak = peak_bytes(order_problem(graph, memory), order.steps)
+    evidence = replace(order.evidence, value=peak, bound=min(peak, int(order.evidence.bound)), proven=False)
+    arena = plan_arena(graph, order.steps, method="best", memory=memory, time_limit_s=job.search_time.left_s)
+    together = Together(replace(order, evidence=evidence), arena)
+    return replace(candidate, arena_bytes=arena.arena_bytes, plan=replace(plan, graph=graph, together=together))
 
 
 def _with_kernels(job: Job, candidate: Candidate) -> Candidate:

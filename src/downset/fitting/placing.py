@@ -201,8 +201,17 @@ class OrderPlacing:
         placed next. Those of more plans would take much memory."""
         if self.last is None or self.last[0] is not plan:
             striped = in_strips(self.graph, plan.segments, form=self.forms[plan]) if plan.segments else self.graph
-            self.last = plan, ranked(tflite_forms(striped), self.memory)
+            self.last = plan, ranked(_stated(striped), self.memory)
         return self.last[1]
+
+
+def _stated(striped: Graph) -> list[Graph]:
+    """The forms of a network in strips that its file can state."""
+    if striped.source.format != "torch":
+        return tflite_forms(striped)
+    from downset.formats.torch.strip_form import strip_form
+
+    return [strip_form(striped)]
 
 
 def _in_turns(plans: Sequence[PartialPlan], keys: Sequence[Callable[[PartialPlan], int]]) -> Iterator[PartialPlan]:

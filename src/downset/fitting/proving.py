@@ -19,7 +19,7 @@ from downset.results.comparisons import Comparison, Proof
 from downset.results.fit import Fit, LoadsHeld
 from downset.results.sessions import DEFAULT, FILE_ORDER, SessionSettings
 from downset.runtimes import ort
-from downset.runtimes.compare import Opened, RuntimeName, compare_outputs, with_offsets
+from downset.runtimes.compare import RUNTIMES, Opened, RuntimeName, compare_outputs, with_offsets
 from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
 from downset.runtimes.rounding import HeldFile, least_scales
@@ -43,7 +43,8 @@ def compare(job: Job, original: Candidate, chosen: Candidate) -> Comparison:
         return Comparison(True, 0.0, "", "the file is shipped as it is", proof=Proof(True), runs=0)
     proof = _proof(job, original, chosen)
     reasons = []
-    for name in reversed(job.target.runners) if chosen.rewrites else job.target.runners:
+    runners = [name for name in job.target.runners if job.form in RUNTIMES[name].suffixes]
+    for name in reversed(runners) if chosen.rewrites else runners:
         try:
             comparison = _outputs_of(job, original, chosen, name, proof)
         except (UnsupportedError, LimitReached) as error:
@@ -115,7 +116,7 @@ def _outputs_of(
         chosen.path,
         runtime=runtime,
         source=FeedSource(job.options.shapes, job.options.seed, job.options.inputs),
-        opened=Opened(chosen.settings or usual, _executed(chosen), exact=not chosen.rewrites),
+        opened=Opened(chosen.settings or usual, _executed(chosen), exact=not chosen.rewrites, trust=job.options.trust),
         proof=proof,
     )
 

@@ -12,7 +12,6 @@ from downset.fitting.candidates import Candidate, PlannedGraph, write_planned
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.placing import OrderPlacing
-from downset.formats.writing import WRITERS
 from downset.graph.core import Graph
 from downset.graph.cost import macs, row_form
 from downset.graph.kinds import kind_of
@@ -149,18 +148,17 @@ class StripForms:
 
 
 def strip_forms(job: Job, plan: PlannedGraph) -> StripForms:
-    """The forms of a planned network in which strips are searched. Raises UnsupportedError where the file's format
-    cannot hold a network in strips."""
-    if not WRITERS[job.form].in_strips:
-        able = " and ".join(suffix for suffix, writer in WRITERS.items() if writer.in_strips)
-        raise UnsupportedError(f"only {able} files are written in strips, not {job.form}")
+    """The forms of a planned network in which strips are searched. Raises UnsupportedError for a `.pt2` file that
+    PyTorch itself has read: its calls are not known."""
+    if plan.graph.source.trusted:
+        raise UnsupportedError(Message(f"{job.path} is written in strips without ", Setting("trust", True)))
     with job.search_time.running():
         graph = reordered(plan.graph, plan.together.order.steps)
         persistent = tflm_persistent(graph) if job.target.name == "tflm" else None
-        rows = row_form(graph, halos_required=False)
+        rows = _writable(graph)
         # With a Pad a strip computes no surplus rows; with SAME it needs no padded copy of its input. Both are
         # searched.
-        forms = [writable_rows(graph, rows), writable_rows(graph, rows, cut_off=_large_windows(graph))]
+        forms = [rows, writable_rows(graph, rows, cut_off=_large_windows(graph))]
         forms = forms[: 1 + (forms[0] != forms[1])]
         model = memory_model(job.target.memory)
         return StripForms(
@@ -168,9 +166,19 @@ def strip_forms(job: Job, plan: PlannedGraph) -> StripForms:
         )
 
 
+def _writable(graph: Graph) -> RowForm:
+    """The rows of a network with the operators computed whole whose strips its file cannot state."""
+    rows = row_form(graph, halos_required=False)
+    if graph.source.format != "torch":
+        return writable_rows(graph, rows)
+    from downset.formats.torch.strip_form import strip_rows
+
+    return strip_rows(graph, rows)
+
+
 def search_strips(job: Job, plan: PlannedGraph, limits: PartialLimits, *, more_macs: int = 0) -> StripSearch:
-    """Search the front of a planned network. `more_macs`: those of `StripSearch`. Raises UnsupportedError where the
-    file's format cannot hold a network in strips."""
+    """Search the front of a planned network. `more_macs`: those of `StripSearch`. Raises UnsupportedError as
+    `strip_forms` does."""
     return replace(search_forms(job, strip_forms(job, plan), limits), more_macs=more_macs)
 
 
@@ -378,8 +386,7 @@ def _whole_at_peak(graph: Graph, plan: PlannedGraph) -> list[str]:
     live = profile(order_problem(striped, order.memory), order.steps)
     peak = striped.ops[order.steps[max(range(len(live)), key=live.__getitem__)]]
     index = next((number for number, op in enumerate(graph.ops) if op.name == peak.name), None)
-    form = writable_rows(graph, row_form(graph, halos_required=False))
-    if index is None or not _reads_all_rows(form, index):
+    if index is None or not _reads_all_rows(_writable(graph), index):
         return []
     sums = kind_of(peak.kind).macs in ("gemm", "matmul")
     exact = order.memory.startswith("tflm") and striped.tensors[peak.outputs[0]].dtype == "float32"

@@ -25,13 +25,12 @@ Named = str | os.PathLike[str]
 class FileWriter:
     """Writes files of one suffix: `write(path, graph, order, arena)`. The arena may be None unless `needs_arena`.
 
-    The other fields say what the format can hold: `rewritten` networks, networks computed `in_strips`, `offsets` of
+    The other fields say what the format can hold: `rewritten` networks, `offsets` of
     tensors (if an arena is given), and weights in other files (`weights_outside`)."""
 
     write: Callable[[Named, Graph, Order, Arena | None], None]
     needs_arena: bool = False
     rewritten: bool = False
-    in_strips: bool = False
     offsets: bool = False
     weights_outside: bool = False
 
@@ -86,8 +85,8 @@ def _write_header(path: Named, graph: Graph, order: Order, arena: Arena | None) 
 
 
 WRITERS: Mapping[str, FileWriter] = {
-    ".tflite": FileWriter(_write_tflite, rewritten=True, in_strips=True, offsets=True),
-    ".onnx": FileWriter(_write_onnx, rewritten=True, in_strips=True, weights_outside=True),
+    ".tflite": FileWriter(_write_tflite, rewritten=True, offsets=True),
+    ".onnx": FileWriter(_write_onnx, rewritten=True, weights_outside=True),
     ".pt2": FileWriter(_write_torch),
     ".json": FileWriter(_write_plan),
     ".h": FileWriter(_write_header, needs_arena=True),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSENT",
     "LARGEST_BYTES",
+    "WORKSPACE",
     "Graph",
     "InPlaceState",
     "Op",
@@ -33,6 +34,9 @@ __all__ = [
 
 ABSENT = -1
 """The index in `Op.inputs` and `Op.outputs` of an optional tensor that is not given."""
+
+WORKSPACE = " workspace"
+"""What follows the operator's name in the name of a tensor that `graph.edit.with_workspaces` adds."""
 
 Role = Literal["activation", "constant", "state"]
 """`constant`: weights, and values computed from weights alone. `state`: keeps its value from one run to the next.

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, Graph, Op, Role, Tensor, tensor_bytes
+from downset.graph.core import ABSENT, WORKSPACE, Graph, Op, Role, Tensor, tensor_bytes
 from downset.graph.kinds import kind_of
 from downset.graph.parts import ChannelPiece, Part, part_of_part
+from downset.graph.row_axes import spatial_axis
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["WORKSPACE", "Edit", "with_workspaces"]
+__all__ = ["Edit", "with_workspaces"]
 
 
 def _reading(op: Op) -> tuple[int, ...]:
@@ -272,18 +273,31 @@ class Edit:
         return keep
 
 
-WORKSPACE = " workspace"
-"""The end of the name of a tensor that `with_workspaces` adds, after the name of its operator."""
-
-
 def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:
     """The graph in which each of these operators also makes a tensor of so many bytes, which is live while it runs.
-    Every memory model then counts them; indices and the file's order stay."""
+    Every memory model then counts them; indices and the file's order stay. A workspace has the rows of its operator's
+    result, so that a strip of rows is planned with its share. One that the operator has already is replaced."""
     tensors, ops = list(graph.tensors), list(graph.ops)
     for operator, nbytes in sorted(workspaces.items()):
         op = ops[operator]
-        ops[operator] = replace(op, outputs=(*op.outputs, len(tensors)))
-        tensors.append(Tensor(f"{op.name}{WORKSPACE}", (nbytes,), "uint8", nbytes))
-    places = graph.source.tensor_index
-    source = replace(graph.source, tensor_index=(*places, *[-1] * len(workspaces)) if places else ())
+        place = next((t for t in op.outputs if t != ABSENT and WORKSPACE in tensors[t].name), len(tensors))
+        tensor = Tensor(f"{op.name}{WORKSPACE}", _by_rows(graph, op, nbytes), "uint8", nbytes)
+        if place < len(tensors):
+            tensors[place] = replace(tensor, name=tensors[place].name)
+        elif nbytes:
+            ops[operator] = replace(op, outputs=(*op.outputs, place))
+            tensors.append(tensor)
+    places, more = graph.source.tensor_index, len(tensors) - len(graph.tensors)
+    source = replace(graph.source, tensor_index=(*places, *[-1] * more) if places else ())
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops), source=source).check()
+
+
+def _by_rows(graph: Graph, op: Op, nbytes: int) -> tuple[int, ...]:
+    """The shape of a workspace: along rows that of the result, where that has rows."""
+    dimension = spatial_axis(graph, op.outputs[0], 0) if op.outputs and op.outputs[0] != ABSENT else None
+    shape = () if dimension is None else graph.tensors[op.outputs[0]].shape
+    if dimension is None or len(shape) < 2 or not shape[dimension]:
+        return (nbytes,)
+    sizes = [1] * len(shape)
+    sizes[dimension], sizes[0 if dimension else -1] = shape[dimension], -(-nbytes // shape[dimension])
+    return tuple(sizes)

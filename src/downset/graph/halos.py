@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.core import ABSENT, WORKSPACE, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import carried, channels_last, extent, inner_elements, spatial_axis, window_axis
@@ -111,8 +111,10 @@ def broadcast_axis(graph: Graph, op: Op, position: int, axis: int = 0) -> int | 
     row = kind_of(op.kind)
     if row.category == "quantiser" and position > 0 and len(meta.shape) == 1:
         place = 0 if int(op.attrs.get("axis", 1)) % rank == dimension else -1
-    elif (row.rows == "product" and position == row.adds) or (
-        row.further == "operands" and row.rows in ("same", "along axis", "from axis")
+    elif (
+        (row.rows == "product" and position == row.adds)
+        or (row.rows == "attention" and position > 2)
+        or (row.further == "operands" and row.rows in ("same", "along axis", "from axis"))
     ):
         place = dimension - rank + len(meta.shape)
     else:
@@ -155,6 +157,10 @@ def _makes_rows(graph: Graph, op: Op, axis: int, maps: Mapping[int, AxisMap | No
                     for position in operands
                 )
             )
+        case "attention":  # rows of queries; batches and heads are not divided
+            rows_are_queries = spatial_axis(graph, op.outputs[0], axis) == _rank(graph, op.outputs[0]) - 2
+            masks = [position for position in read_whole if position > 2]
+            return rows_are_queries and 0 not in read_whole and all(_is_broadcast(graph, op, p, axis) for p in masks)
         case "gather":
             return len(read_whole) < len(maps)
         case _:
@@ -194,7 +200,7 @@ def _wanted(graph: Graph) -> frozenset[int]:
 
 def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     """Whether an operator needs all rows because of its attributes or further outputs, although its kind does not."""
-    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT]
+    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT and WORKSPACE not in graph.tensors[tensor].name]
     if op.kind == "MaxPool":  # its second output counts from the first element of its input
         return any(tensor in _wanted(graph) for tensor in more)
     if op.kind == "BatchNormalization":  # in training: statistics of all rows; not spatial: values for every position
@@ -202,10 +208,22 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     if op.kind == "Dropout" and len(op.inputs) > 2 and op.inputs[2] != ABSENT:
         training = graph.constant(op.inputs[2])
         return training is None or bool(training.any())
+    if kind_of(op.kind).rows == "attention":
+        return _is_causal(op)
     if kind_of(op.kind).category == "quantiser" and op.attrs.get("block_size", 0):
         rank = _rank(graph, op.outputs[0])
         return int(op.attrs.get("axis", 1)) % rank == spatial_axis(graph, op.outputs[0], axis)
     return False
+
+
+def _is_causal(op: Op) -> bool:
+    """Whether which keys a query sees follows from its place, or the attention draws numbers or shares heads."""
+    call = op.attrs["call"]
+    further = [
+        *call["args"][4:],
+        *(value for name, value in call["kwargs"].items() if name not in ("scale", "attn_mask")),
+    ]
+    return any(value not in (None, False, 0.0) for value in further[:2]) or bool(call["kwargs"].get("enable_gqa"))
 
 
 def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | None:
@@ -222,7 +240,7 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         return None
     rows, output_rows = extent(graph, tensor, axis), extent(graph, result, axis)
     match row.rows:
-        case "same" | "transpose" | "product" | "gather":
+        case "same" | "transpose" | "product" | "attention" | "gather":
             return SAME
         case "reshape":
             read, written = inner_elements(graph, op, cut, dimension)

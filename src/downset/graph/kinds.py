@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FUSED_CONV", "KINDS", "Kind", "kind_of"]
+__all__ = ["ATTENTION", "FUSED_CONV", "KINDS", "Kind", "kind_of"]
 
 Category = Literal[
     "activation",
@@ -47,6 +47,7 @@ Rows = Literal[
     "along axis",
     "from axis",
     "product",
+    "attention",
     "gather",
     "reshape",
     "transpose",
@@ -61,7 +62,8 @@ Rows = Literal[
 `window`: the rows under a sliding window. `transposed window`: the rows whose window holds that row. `along axis`: the
 same row; all rows where the attribute `axis` names the dimension of the rows. `from axis`: the same row; all rows where
 that dimension is at or behind `axis`. `product`: the same row of the first operand and all of the second, or the same
-column of the second and all of the first, or the same batch of both. `gather`: the same row of the indices or of the
+column of the second and all of the first, or the same batch of both. `attention`: the same row of the first operand
+and of the mask, which is the fourth, and all of the second and third. `gather`: the same row of the indices or of the
 data. The others are as ONNX defines the kind of that name; `reshape` keeps the sequence of all elements."""
 
 Macs = Literal["none", "convolution", "transposed convolution", "gemm", "matmul", "recurrent", "matrices"]
@@ -266,6 +268,20 @@ _OPAQUE = _all(
 )
 """ONNX kinds of which only the sizes of their tensors are known."""
 
+ATTENTION = "aten::scaled_dot_product_attention.default"
+_PYTORCH = (
+    *_all(
+        "aten::add.Tensor aten::sub.Tensor aten::mul.Tensor aten::div.Tensor aten::rsub.Scalar", "other", executed=False
+    ),
+    *_all(
+        "aten::pow.Tensor_Scalar aten::clamp.default aten::gelu.default aten::relu6.default", "other", executed=False
+    ),
+    *_all("aten::hardsigmoid.default aten::elu.default aten::mish.default", "other", executed=False),
+    *_all("aten::upsample_nearest2d.vec aten::upsample_nearest2d.default", "movement", "resize", executed=False),
+    Kind(ATTENTION, "other", "attention", executed=False, needs=3),
+)
+"""PyTorch's operators that no kind of ONNX's is, or with arguments that it has not: `kernels.aten` runs them."""
+
 KINDS: Mapping[str, Kind] = {
     row.name: row
     for rows in (
@@ -279,6 +295,7 @@ KINDS: Mapping[str, Kind] = {
         _MOVEMENTS,
         _OTHERS,
         _OPAQUE,
+        _PYTORCH,
     )
     for row in rows
 }

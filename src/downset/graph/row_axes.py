@@ -108,6 +108,9 @@ def carried(graph: Graph, op: Op, position: int, dimension: int) -> int | None:
             place = dimension - len(shape) + len(result_shape)
         case "product":
             place = _of_product(graph, op, position, dimension)
+        case "attention":  # heads are as many as those of the keys
+            place = dimension - len(shape) + len(result_shape) if position in (0, 3) else None
+            place = place if place is not None and place < len(result_shape) - 1 else None
         case "reshape":
             return None if position or not _states_shape(graph, op) else _reshaped(shape, result_shape, dimension)
         case "transpose":
@@ -146,7 +149,7 @@ def _states_shape(graph: Graph, op: Op) -> bool:
     if len(op.inputs) > 1 and op.inputs[1] != ABSENT:
         return graph.constant(op.inputs[1]) is not None
     if op.kind == "Reshape":
-        return graph.source.format == "tflite"  # the options, or the sizes of the result
+        return graph.source.format in ("tflite", "torch")  # the options, or the sizes of the result
     return bool(op.attrs.get("axes"))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from downset.graph.core import Graph
-from downset.graph.edit import WORKSPACE
+from downset.graph.core import WORKSPACE, Graph
 from downset.memory.bounds import breadth_bound
 from downset.memory.liveness import lifetimes, order_problem, profile
 from downset.memory.models import MemoryModel

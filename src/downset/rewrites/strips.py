@@ -215,8 +215,10 @@ class StripOps:
             if tensor in self._graph.constants:
                 shape = (*meta.shape[:dimension], output_rows[1] - output_rows[0], *meta.shape[dimension + 1 :])
                 value = partial(_rows_of, self._graph, tensor, dimension, output_rows)
+                # A .pt2 file has the weight alone, of which it takes these rows (`formats.torch.strip_form`).
+                part = along(meta.name, dimension, *output_rows) if self._graph.source.format == "torch" else None
                 self._met[tensor, output_rows, dimension] = self._add_tensor(
-                    name, shape, meta, role="constant", value=value
+                    name, shape, meta, role="constant", value=value, part=part
                 )
             else:
                 self._met[tensor, output_rows, dimension] = self.crop(operand, tensor, 0, output_rows, name, dimension)
@@ -246,7 +248,7 @@ class StripOps:
                 return self._reshaped(op, inputs, result_rows), attrs
             case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "product" | "gather":
                 return inputs, attrs
-            case "space to depth" | "depth to space" | "transpose":
+            case "attention" | "space to depth" | "depth to space" | "transpose":
                 return inputs, attrs
             case other:
                 assert_never(other)

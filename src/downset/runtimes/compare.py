@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +24,7 @@ from downset.formats.onnx.open_axes import declare_as
 from downset.formats.reading import load, shared_sizes
 from downset.formats.stream_records import record_of
 from downset.graph.core import Graph
-from downset.messages import Message, Setting
+from downset.messages import Message
 from downset.methods import check_choice
 from downset.process.limits import limits
 from downset.results.comparisons import Comparison, Proof
@@ -85,7 +86,7 @@ def compare(  # noqa: PLR0913 - users know its keywords
     what the files differ in, for `time_limit_s` (`tried`, `reached`); `unshown` then says what they differ in
     nevertheless, as far as that is known. A fitted .onnx file is run as its metadata say: in its order, or optimised by
     ONNX Runtime. `note` says why nothing was run: other inputs, no runtime here, a time limit, or a format of which
-    nothing is proven or run (.json, and without `trust` .pt2, since PyTorch runs code that such a file brings).
+    nothing is proven or run (.json). `trust`: PyTorch may load .pt2 files, and run code in them.
 
     `runtime`: litert (default) or tflm for .tflite, ort for .onnx, torch for .pt2. `shapes` fixes the shapes of inputs
     by name, and `dims` open sizes of `first` as `load` does; a size that one file alone leaves open is that of the
@@ -134,12 +135,11 @@ def _compared(
     first, second = files
     suffix = Path(first).suffix.lower()
     proof = prove_same(first, second, shapes=source.shapes)
-    if runtime is None or (suffix == ".pt2" and not trust):
-        trusting = Message("PyTorch runs .pt2 files with ", Setting("trust", True), " only")
-        reason = f"{suffix} files hold no weights" if runtime is None else trusting
-        return replace(not_compared(reason), proof=proof)
+    if runtime is None:
+        return replace(not_compared(f"{suffix} files hold no weights"), proof=proof)
     named = named_settings(second) if suffix == ".onnx" else None
-    opened = Opened(named or (FILE_ORDER if proof.proven and proof.optimised else DEFAULT))
+    usual = FILE_ORDER if proof.proven and proof.optimised else DEFAULT
+    opened = Opened(named or usual, trust=trust and suffix == ".pt2")
     try:
         comparison = compare_outputs(first, second, runtime=runtime, source=source, opened=opened, proof=proof)
     except (UnsupportedError, LimitReached) as error:
@@ -222,11 +222,13 @@ def _optimised(path: Named) -> Iterator[Path]:
 class Opened:
     """How the second of two files is run in ONNX Runtime. `settings`: with which it is opened. `form`: the file with
     what ONNX Runtime executes of the first, which the second is said to hold; None where that follows from a proof.
-    `exact`: whether the second is said to have the operators of `form`, also without a proof."""
+    `exact`: whether the second is said to have the operators of `form`, also without a proof. `trust`: PyTorch may load
+    the two files, and run code in them."""
 
     settings: SessionSettings = DEFAULT
     form: Named | None = None
     exact: bool = False
+    trust: bool = False
 
 
 def compare_outputs(
@@ -238,7 +240,7 @@ def compare_outputs(
     opened: Opened | None = None,
     proof: Proof | None = None,
 ) -> Comparison:
-    """Run both files in `runtime` (litert, tflm, ort, or torch, which runs code in the files) on the same inputs, those
+    """Run both files in `runtime` (litert, tflm, ort or torch) on the same inputs, those
     of `source` (None: drawn from seed 0), and compare their outputs. The inputs follow one another in one session, so
     that states are compared, too. Tensors inside that both files have are compared where the runtime shows them.
 
@@ -250,8 +252,8 @@ def compare_outputs(
     Raises UnsupportedError where it runs neither, or computes other outputs each time, UsageError for unknown runtimes
     and inputs that do not fit."""
     check_choice("runtime", runtime, RUNTIMES)
-    row, source, opened = RUNTIMES[runtime], source or FeedSource(), opened or Opened()
-    graphs = [load(path, shapes=source.shapes, trust=row.compute is in_torch) for path in (first, second)]
+    source, opened = source or FeedSource(), opened or Opened()
+    graphs = [load(path, shapes=source.shapes, trust=opened.trust) for path in (first, second)]
     with limits(operators=max(len(graph.ops) for graph in graphs)):
         comparison = _run_both(runtime, (first, second), graphs, source, opened, proof)
     return replace(comparison, proof=proof)
@@ -269,6 +271,8 @@ def _run_both(
     if calls_differ(graphs):
         return compare_calls(runtime, paths, graphs, source)
     (first, second), row = paths, RUNTIMES[runtime]
+    if opened.trust:
+        row = replace(row, compute=partial(in_torch, trust=True))
     held = runtime == "ort" and (opened.form is not None or (proof is not None and proof.proven))
     names = _common(*graphs) if row.looks_inside and not held else []
     try:

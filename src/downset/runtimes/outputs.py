@@ -95,10 +95,18 @@ def ort_inside(path: Named, feeds: Feeds, inside: Sequence[str], *, settings: Se
         return worker_outputs("ort_here", opened, feeds, inside, options={"settings": settings}).inside
 
 
-def in_torch(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
-    """Run a .pt2 file in PyTorch, which runs code that the file brings."""
+def in_torch(
+    path: Named,
+    feeds: Feeds,
+    *,
+    inside: Sequence[str] = (),
+    settings: SessionSettings = DEFAULT,
+    trust: bool = False,
+) -> Computed:
+    """Run a .pt2 file in PyTorch, call by call, in a process that has read it as data; with `trust` PyTorch loads it,
+    which runs code that the file brings."""
     del inside, settings
-    return worker_outputs("torch_here", path, feeds)
+    return worker_outputs("torch_here", path, feeds, options={"trust": trust})
 
 
 def worker_outputs(
@@ -218,25 +226,38 @@ def _fill_with_noise(interpreter: Any) -> None:
         interpreter.invoke()
 
 
-def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str]) -> dict[str, Array]:
+def torch_here(path: str, feeds: str, names: list[list[str]], inside: list[str], trust: bool) -> dict[str, Array]:
     """`in_torch` inside the worker process."""
     del inside
-    from downset.formats.torch.read import trusted_program
-
     torch = torch_library("running .pt2 files")
-    program = trusted_program(Path(path))
-    flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
-    outputs = []
+    run = _trusted_run(torch, Path(path)) if trust else _run_of_data(torch, Path(path))
     try:
         with torch.no_grad():
-            for run in unpacked(feeds, names):
-                tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in run.values()]
-                arguments, named = unflatten(tensors, program.call_spec.in_spec)
-                values = flatten(program.module()(*arguments, **named))[0]
-                outputs.append([np.asarray(value.detach().numpy()) for value in values])
+            outputs = [run(list(fed.values())) for fed in unpacked(feeds, names)]
+            arrays = [[np.asarray(value.detach().numpy()) for value in values] for values in outputs]
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise UnsupportedError(f"PyTorch cannot run {Path(path).name}: {brief(error)}") from None
-    return _packed(outputs, {})
+    return _packed(arrays, {})
+
+
+def _run_of_data(torch: Any, path: Path) -> Callable[[list[Array]], list[Any]]:
+    from downset.formats.torch.runnable import runnable_program
+
+    program = runnable_program(path)
+    return lambda arrays: program.run(program.inputs_of(torch, arrays))
+
+
+def _trusted_run(torch: Any, path: Path) -> Callable[[list[Array]], list[Any]]:
+    from downset.formats.torch.read import trusted_program
+
+    program, tree = trusted_program(path), torch.utils._pytree
+
+    def run(arrays: list[Array]) -> list[Any]:
+        tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in arrays]
+        arguments, named = tree.tree_unflatten(tensors, program.call_spec.in_spec)
+        return list(tree.tree_flatten(program.module()(*arguments, **named))[0])
+
+    return run
 
 
 def ort_here(

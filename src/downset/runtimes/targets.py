@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
@@ -76,7 +76,7 @@ class Target:
     arena; it decides nothing. `prepare(path, output, shapes)`: write the file that the runtime would execute instead of
     `path`, and return notes. `file_order`: a written file is run in its order, without the runtime's optimisation.
     `offsets`: the runtime places tensors at the offsets in a file. `fixed_overhead`: its memory outside the arena does
-    not depend on the order."""
+    not depend on the order. `takes_seconds`: a process that runs it takes seconds to start."""
 
     name: TargetName
     suffixes: tuple[str, ...]
@@ -91,6 +91,7 @@ class Target:
     file_order: bool = False
     offsets: bool = False
     fixed_overhead: bool = False
+    takes_seconds: bool = False
 
     @property
     def measures(self) -> bool:
@@ -149,6 +150,12 @@ def _measure_torch(path: Path, *, shapes: Shapes | None, seed: int, trust: bool)
 
     peak = torch_eager.measure(path, shapes=shapes, seed=seed, trust=trust)
     return Taken({"total_bytes": peak.total_bytes}, workspaces=peak.workspaces)
+
+
+def _time_torch(paths: Sequence[Path], *arguments: float | None, **options: Any) -> list[Latency]:
+    from downset.runtimes import torch_eager
+
+    return torch_eager.time_runs(paths, *arguments, **options)
 
 
 def _measure_ort(path: Path, settings: Sequence[SessionSettings], *, shapes: Shapes | None, seed: int) -> list[Taken]:
@@ -217,7 +224,15 @@ _TARGETS = (
         file_order=True,
         sessions=Sessions(DEFAULT, FITTED, _measure_ort, _narrow_ort, ort.process_growth, ort.time_sessions),
     ),
-    Target("torch", (".onnx", ".pt2"), "torch", ("ort",), measure=_measure_torch),
+    Target(
+        "torch",
+        (".onnx", ".pt2"),
+        "torch",
+        ("ort", "torch"),
+        measure=_measure_torch,
+        time=_time_torch,
+        takes_seconds=True,
+    ),
 )
 TARGETS: Mapping[str, Target] = {target.name: target for target in _TARGETS}
 

@@ -9,8 +9,9 @@ processor and the number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.extras import torch_library
-from downset.formats.torch.runnable import RunnableProgram, runnable_program, torch_dtype
+from downset.formats.torch.runnable import RunnableProgram, runnable_program
 from downset.messages import Setting
 from downset.process.isolation import isolated
+from downset.results.sessions import Latency
 from downset.runtimes.inputs import random_array
+from downset.runtimes.latencies import latencies
+from downset.runtimes.rounds import round_seconds
 from downset.text import brief
 
-__all__ = ["measure"]
+__all__ = ["measure", "time_runs"]
 
 _RUNS = 2
 """Runs that are measured; the first one also makes what libraries keep."""
@@ -62,6 +66,48 @@ def measure(
     return TorchPeak(int(arrays["total"]), workspaces, int(arrays["threads"]))
 
 
+def time_runs(
+    paths: Sequence[str | os.PathLike[str]],
+    limit: float | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    budget_s: float = 2.0,
+) -> list[Latency]:
+    """The latency of each `.pt2` file by processor time on one thread, with its ratio to that of the first, in rounds
+    as `round_seconds` times them. The files are read as data. Raises UnsupportedError as `measure` does."""
+    if shapes:
+        raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of ", Setting("shapes"))
+    arguments = {"paths": [str(path) for path in paths], "limit": limit, "seed": seed, "budget_s": budget_s}
+    arrays, _ = isolated("downset.runtimes.torch_eager", "time_here", arguments)
+    return latencies(arrays["seconds"])
+
+
+def time_here(paths: Sequence[str], limit: float | None, seed: int, budget_s: float) -> dict[str, Any]:
+    """`time_runs` inside the worker process: seconds by round and file."""
+    torch = torch_library("timing in PyTorch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        programs = [runnable_program(Path(path)) for path in paths]
+        fed = [(program, _inputs(torch, program, seed)) for program in programs]
+        with torch.no_grad():
+            files = [(_nothing, partial(_run, program, inputs)) for program, inputs in fed]
+            return {"seconds": round_seconds(files, limit=limit, budget_s=budget_s)}
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+        raise UnsupportedError(f"PyTorch cannot run {Path(paths[-1]).name}: {brief(error)}") from None
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _run(program: RunnableProgram, inputs: Mapping[str, Any]) -> None:
+    program.run(inputs)
+
+
 def run_here(path: str, seed: int, trust: bool) -> dict[str, Any]:
     """`measure` inside the worker process."""
     torch = torch_library("measuring in PyTorch")
@@ -81,18 +127,15 @@ def run_here(path: str, seed: int, trust: bool) -> dict[str, Any]:
     }
 
 
-def _inputs(torch: Any, program: RunnableProgram, seed: int) -> dict[str, Any]:
-    """The inputs by name, with the strides that they have in the program."""
-    drawn = {}
+def _inputs(torch: Any, program: RunnableProgram, seed: int) -> Mapping[str, Any]:
+    """The inputs by name, drawn from the seed."""
+    arrays = []
     for position, value in enumerate(program.program.inputs):
-        if value.shape is None:
-            raise ValueError(f"input {value.name!r} is not a tensor")
-        dtype = torch_dtype(torch, value.dtype)
-        plain = dtype if hasattr(np, value.dtype) or value.dtype == "bool" else torch.float32
-        array = random_array(value.shape, str(plain).removeprefix("torch."), seed=seed, position=position)
-        tensor = torch.empty_strided(value.shape, program.strides[value.name], dtype=dtype)
-        drawn[value.name] = tensor.copy_(torch.from_numpy(array))
-    return drawn
+        lacks = not hasattr(np, value.dtype) and value.dtype != "bool"
+        arrays.append(
+            random_array(value.shape or (), "float32" if lacks else value.dtype, seed=seed, position=position)
+        )
+    return program.inputs_of(torch, arrays)
 
 
 def _profiled(torch: Any, program: RunnableProgram, inputs: Mapping[str, Any]) -> tuple[int, dict[int, int]]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
+from downset.formats.certificates import METADATA_KEY
 from downset.graph.core import tensor_bytes
 from downset.graph.float_types import numpy_type
 from downset.messages import Message, Setting
@@ -172,6 +173,16 @@ class Archive:
         name = self.model_entry.rpartition("/")[2].removesuffix(".json")
         self._weights = self._payloads(f"data/weights/{name}_weights_config.json")
         self._constants = self._payloads(f"data/constants/{name}_constants_config.json")
+
+    @property
+    def certificate_entry(self) -> str:
+        """The name of the entry that holds the certificate of a rewritten file, where PyTorch keeps a user's files."""
+        return f"{self._root}extra/{METADATA_KEY}"
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The certificate in the file; None where there is none."""
+        return self.read(self.certificate_entry) if self.certificate_entry in self._entries else None
 
     def _find_root(self) -> str:
         """The folder of the archive that holds all entries. torch.export.save names it after the file."""

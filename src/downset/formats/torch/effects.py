@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from downset.formats.torch.program import TorchCall, TorchValue, values_in
+from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 
-__all__ = ["earlier_calls", "overwritten", "written_names"]
+__all__ = ["earlier_calls", "overwritten", "owners", "writes_outside", "written_names"]
 
 _FRESH = frozenset(
     {
@@ -25,6 +25,8 @@ _FRESH = frozenset(
         "bmm",
         "cat",
         "clamp",
+        "clone",
+        "constant_pad_nd",
         "conv1d",
         "conv2d",
         "conv3d",
@@ -62,6 +64,7 @@ _FRESH = frozenset(
         "scaled_dot_product_attention",
         "sigmoid",
         "silu",
+        "slice_copy",
         "softmax",
         "softplus",
         "sqrt",
@@ -129,7 +132,7 @@ def _is_fresh(call: TorchCall) -> bool:
 def earlier_calls(calls: Sequence[TorchCall]) -> list[tuple[int, ...]]:
     """By call: the calls that must run before it since one of the two writes bytes that the other reads or writes,
     ascending. O(calls · inputs), and quadratic in the readers of one tensor that is written."""
-    owner = _owners(calls)
+    owner = owners(calls)
     written = [{owner(name) for name in written_names(call)} for call in calls]
     shared = set().union(*written) if written else set()
     wrote: dict[str, int] = {}
@@ -147,7 +150,15 @@ def earlier_calls(calls: Sequence[TorchCall]) -> list[tuple[int, ...]]:
     return earlier
 
 
-def _owners(calls: Sequence[TorchCall]) -> Callable[[str], str]:
+def writes_outside(program: TorchProgram) -> frozenset[int]:
+    """The calls that may write into bytes of an input or a weight of the program, by their position."""
+    owner = owners(program.calls)
+    outside = {owner(value.name) for value in (*program.inputs, *(value for value, _ in program.constants))}
+    written = ({owner(name) for name in written_names(call)} for call in program.calls)
+    return frozenset(number for number, names in enumerate(written) if not outside.isdisjoint(names))
+
+
+def owners(calls: Sequence[TorchCall]) -> Callable[[str], str]:
     """A function that gives one name to all values that may share bytes."""
     parent: dict[str, str] = {}
 

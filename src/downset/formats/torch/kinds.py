@@ -192,6 +192,12 @@ def _leaky(call: TorchCall) -> Kind:
     return "LeakyRelu", {"alpha": float(_argument(call, 1, 0.01))}
 
 
+def _layer_norm(call: TorchCall) -> Kind | None:
+    scaled = isinstance(_argument(call, 2, None), TorchValue)
+    attrs = {"axis": -len(call.args[1]), "epsilon": float(_argument(call, 4, 1e-5))}
+    return ("LayerNormalization", attrs) if scaled else None
+
+
 def _gelu(call: TorchCall) -> Kind:
     return "Gelu", {}
 
@@ -215,6 +221,7 @@ _TRANSLATED: Mapping[str, Callable[[Any], Kind | None]] = {
     "gelu": _gelu,
     "hardtanh": _clip,
     "hardtanh_": _clip,
+    "layer_norm": _layer_norm,
     "leaky_relu": _leaky,
     "linear": _linear,
     "max_pool1d": _pool("MaxPool", 1),

@@ -181,7 +181,8 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
 
     constants = {add(value, "constant"): read for value, read in program.constants}
     inputs = tuple(add(value) for value in program.inputs)
-    ops = []
+    ops: list[Op] = []
+    made_by: dict[int, int] = {}
     for call, after in zip(program.calls, earlier_calls(program.calls), strict=True):
         outputs = tuple(
             add(value, name=f"{call.name}.{position}" if call.several else "")
@@ -189,10 +190,13 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
         )
         read = tuple(number[value.name] for value in values_in((call.args, call.kwargs)))
         kind, attrs = translated(call)
-        ops.append(Op(call.name, kind, read, outputs, attrs, after))
+        needs = {made_by[tensor] for tensor in read if tensor in made_by}
+        made_by |= dict.fromkeys(outputs, len(ops))
+        ops.append(Op(call.name, kind, read, outputs, attrs, tuple(one for one in after if one not in needs)))
         written = overwritten(call)
-        if written is not None:  # who reads it later reads the result
-            number[written.name] = outputs[0]
+        if written is not None:  # who reads it later, by any of its names, reads the result
+            before = number[written.name]
+            number |= {name: outputs[0] for name, tensor in number.items() if tensor == before}
     outputs = tuple(number[name] for name in program.outputs)
     source = Source("torch", path, tuple(range(len(ops))), (-1,) * len(tensors), trusted=trusted)
     name = Path(path).stem or program.name

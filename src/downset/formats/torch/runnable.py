@@ -7,7 +7,7 @@ which none opens a file. With trust PyTorch loads the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,19 @@ class RunnableProgram:
     weights: Tensors
     strides: Mapping[str, Sequence[int]]
 
-    def run(self, inputs: Tensors, around: Around) -> list[Any]:
+    def inputs_of(self, torch: Any, arrays: Sequence[Any]) -> Tensors:
+        """The inputs by name, with the strides that they have in the program. Raises ValueError for an input that is no
+        tensor."""
+        given = {}
+        for value, array in zip(self.program.inputs, arrays, strict=True):
+            if value.shape is None:
+                raise ValueError(f"input {value.name!r} is not a tensor")
+            dtype = torch_dtype(torch, value.dtype)
+            placed = torch.empty_strided(value.shape, self.strides[value.name], dtype=dtype)
+            given[value.name] = placed.copy_(torch.from_numpy(array))
+        return given
+
+    def run(self, inputs: Tensors, around: Around = lambda _: nullcontext()) -> list[Any]:
         """The outputs. A value is let go after its last reader, as the module that PyTorch makes of the file does."""
         torch, tensors = torch_library(), {**self.weights, **inputs}
         unread = _unread_after(self.program)

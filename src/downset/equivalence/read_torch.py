@@ -1,0 +1,224 @@
+"""`.pt2` -> FileNetwork, read as data. Calls with a known meaning take the form of ONNX's operators, so that the same
+identities hold for them; of all others everything that the file states is kept.
+
+A call that writes over a value makes a new one, which later readers of any of its names read. A program is refused that
+writes over a value of which others are views, over an input, a weight or in another way. A padding that a rewrite put
+before a window is read as pads of the window.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downset.equivalence.claims import array_of
+from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
+from downset.equivalence.meaning import PYTORCH
+from downset.equivalence.torch_meaning import Meaning, meaning_of, padding_of, with_padding
+from downset.errors import LoadError
+from downset.formats.certificates import read_certificate
+from downset.formats.torch.archive import Archive
+from downset.formats.torch.effects import overwritten, owners, written_names
+from downset.formats.torch.program import TorchCall, TorchProgram, TorchSetting, TorchValue, values_in
+from downset.formats.torch.read import archive_program
+
+__all__ = ["read_torch"]
+
+_RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "geometric", "cauchy")
+
+
+def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
+    """(the network of the file, the certificate in it or None). Raises LoadError for a damaged file, and for a program
+    of which names do not say what is read."""
+    archive = Archive(Path(path))
+    program = archive_program(archive)
+    certificate = archive.certificate
+    made = read_certificate(certificate).parts if certificate is not None else {}
+    try:
+        model = json.loads(archive.read(archive.model_entry))
+        return _Reader(archive, program, frozenset(made)).network(model), certificate
+    except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
+        raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
+
+
+@dataclass(slots=True)
+class _Reader:
+    archive: Archive
+    program: TorchProgram
+    new: frozenset[str]
+    """The values that a rewrite made."""
+    values: list[FileValue] = field(default_factory=list)
+    nodes: list[FileNode] = field(default_factory=list)
+    number: dict[str, int] = field(default_factory=dict)
+    """By name: the value that it has now."""
+
+    def network(self, model: Mapping[str, Any]) -> FileNetwork:
+        program = self.program
+        for value, read in program.constants:
+            form = ("constant", value.dtype, value.shape, tuple(self.archive.strides(value.name)))
+            self._add(value, form, _content(read))
+        for value in program.inputs:
+            strides = () if value.shape is None else tuple(self.archive.strides(value.name))
+            self._add(value, ("input", value.dtype, value.shape, strides))
+        inputs = tuple(self.number[value.name] for value in program.inputs)
+        self._check_writes()
+        paddings = self._paddings()
+        for call in program.calls:
+            if call.results and call.results[0].name in paddings:  # its name stands for what it pads, as that is now
+                self.number[call.results[0].name] = self.number[paddings[call.results[0].name][0].name]
+            elif not self._cut_weight(call):
+                self._call(call, paddings)
+        outputs = tuple(self.number[name] for name in program.outputs)
+        named = {("input", value.name): place for value, place in zip(program.inputs, inputs, strict=True)}
+        module = model["graph_module"]
+        stated = {
+            **{key: module[key] for key in module if key not in ("graph", "metadata")},
+            "ranges": model.get("range_constraints"),
+        }
+        settings: dict[Any, Hashable] = {
+            ("version of operator set", ""): (_VERSION,),
+            PYTORCH: json.dumps(model.get("opset_version"), sort_keys=True),
+            ("the interface",): json.dumps(stated, sort_keys=True),
+        }
+        body = Body("the program", inputs, outputs, tuple(range(len(self.nodes))))
+        return FileNetwork(str(self.archive.path), tuple(self.values), tuple(self.nodes), (body,), settings, named)
+
+    def _add(self, value: TorchValue, form: Hashable = None, content: Callable[[], bytes] | None = None) -> int:
+        dtype = "float32" if content is not None and value.dtype == "bfloat16" else value.dtype
+        form = form or (value.dtype, value.shape)
+        self.values.append(FileValue(value.name, form, content, shape=value.shape, dtype=dtype))
+        self.number[value.name] = len(self.values) - 1
+        return len(self.values) - 1
+
+    def _cut_weight(self, call: TorchCall) -> bool:
+        """Whether a call is of a rewrite and only cuts rows out of a weight; then its result is added as a constant."""
+        if len(call.results) != 1 or call.results[0].name not in self.new or call.target != "aten.slice.Tensor":
+            return False
+        meaning = meaning_of(call)
+        weight = None if meaning is None else self.values[self.number[meaning.inputs[0].name]]
+        if meaning is None or weight is None or weight.content is None:
+            return False
+        start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
+        cut = (*[slice(None)] * axis, slice(start, end, step))
+        whole, value = weight, call.results[0]
+        form = ("constant", value.dtype, value.shape)
+        self._add(value, form, lambda: np.ascontiguousarray(array_of(whole)[cut]).tobytes())
+        return True
+
+    def _check_writes(self) -> None:
+        """Raise LoadError for a program in which a name does not say what its readers read."""
+        program = self.program
+        owner = owners(program.calls)
+        outside = {owner(value.name) for value in (*program.inputs, *(value for value, _ in program.constants))}
+        last = {value.name: place for place, call in enumerate(program.calls) for value in _read(call)}
+        last |= dict.fromkeys(program.outputs, len(program.calls))
+        seen: dict[str, list[str]] = defaultdict(list)
+        same: dict[str, str] = {}
+        for place, call in enumerate(program.calls):
+            target = overwritten(call)
+            written = written_names(call)
+            if written and (target is None or written != {target.name} or len(call.results) != 1):
+                raise LoadError(f"{call.target} {call.name!r} may write into its inputs")
+            if target is not None:
+                alias = same.get(target.name, target.name)
+                views = [name for name in seen[owner(target.name)] if same.get(name, name) != alias]
+                if owner(target.name) in outside or any(last.get(name, -1) > place for name in views):
+                    raise LoadError(f"{call.target} {call.name!r} writes into what others read by another name")
+            for value in call.results:
+                seen[owner(value.name)].append(value.name)
+                if target is not None:
+                    same[value.name] = same.get(target.name, target.name)
+
+    def _paddings(self) -> dict[str, tuple[TorchValue, list[int], float]]:
+        """By name: (the value that it pads, the pads, the value that they hold) of paddings that a rewrite made, and
+        that only windows read which pad alike."""
+        found = {}
+        for call in self.program.calls:
+            if call.results and call.results[0].name in self.new:
+                padding = padding_of(call)
+                if padding is not None:
+                    found[call.results[0].name] = padding
+        for call in self.program.calls:
+            for value in _read(call):
+                if value.name in found and with_padding(meaning_of(call), *found[value.name][1:]) is None:
+                    del found[value.name]
+        return {name: padding for name, padding in found.items() if name not in self.program.outputs}
+
+    def _call(self, call: TorchCall, paddings: Mapping[str, tuple[TorchValue, list[int], float]]) -> None:
+        meaning = meaning_of(call)
+        if meaning is None:
+            meaning = _unknown(call)
+        padding = (
+            paddings.get(meaning.inputs[0].name)
+            if meaning.inputs and isinstance(meaning.inputs[0], TorchValue)
+            else None
+        )
+        if padding is not None:
+            padded = with_padding(meaning, *padding[1:])
+            assert padded is not None
+            meaning = padded
+        inputs = [self._input(item) for item in meaning.inputs]
+        while inputs and inputs[-1] == ABSENT:
+            inputs.pop()
+        target = overwritten(call)
+        before = None if target is None else self.number[target.name]
+        outputs = tuple(self._add(value) for value in call.results)
+        if before is not None:
+            names = [name for name, place in self.number.items() if place == before and name not in paddings]
+            self.number |= dict.fromkeys(names, outputs[0])
+        effects: tuple[Effect, ...] = ()
+        if isinstance(meaning.kind, tuple) and any(word in call.target for word in _RANDOM):
+            effects = (("random numbers", True),)
+        self.nodes.append(FileNode(call.name, meaning.kind, meaning.settings, tuple(inputs), outputs, effects=effects))
+
+    def _input(self, item: Any) -> int:
+        if item is None:
+            return ABSENT
+        if isinstance(item, TorchValue):
+            return self.number[item.name]
+        array = np.asarray(item)
+        form = ("constant", str(array.dtype), array.shape)
+        self.values.append(
+            FileValue("numbers", form, lambda: array.tobytes(), shape=array.shape, dtype=str(array.dtype))
+        )
+        return len(self.values) - 1
+
+
+_VERSION = 22
+"""The version of ONNX's operators whose meaning known calls have."""
+
+
+def _read(call: TorchCall) -> list[TorchValue]:
+    return values_in((call.args, call.kwargs))
+
+
+def _content(read: Callable[[], Any]) -> Callable[[], bytes]:
+    return lambda: np.ascontiguousarray(read()).tobytes()
+
+
+def _unknown(call: TorchCall) -> Meaning:
+    """All that the file states about a call."""
+    values = iter(range(len(_read(call))))
+    stated = (_plain(call.args, values), _plain(call.kwargs, values), len(call.results), call.several)
+    return Meaning(("torch", call.target), {"arguments": repr(stated)}, tuple(_read(call)))
+
+
+def _plain(argument: Any, values: Iterator[int]) -> Any:
+    """The argument with a mark for each value in it."""
+    if isinstance(argument, Mapping):
+        return {str(key): _plain(item, values) for key, item in argument.items()}
+    if isinstance(argument, (list, tuple)):
+        return [_plain(item, values) for item in argument]
+    if isinstance(argument, TorchValue):
+        return ("value", next(values))
+    if isinstance(argument, TorchSetting):
+        return (argument.kind, json.dumps(argument.value, sort_keys=True))
+    return struct.pack("<d", argument) if isinstance(argument, float) else argument

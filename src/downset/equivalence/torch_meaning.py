@@ -1,0 +1,363 @@
+"""The meaning of PyTorch's operators, as far as proofs about parts need it: their kind, settings and inputs in the form
+of ONNX's operators. It is written from PyTorch's documentation, and does not use the table of planning."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from downset.equivalence.meaning import ATTENTION
+from downset.formats.torch.program import TorchCall, TorchValue
+
+__all__ = ["Meaning", "meaning_of", "padding_of", "with_padding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """`inputs`: values, None for one that is not given, and numbers, which ONNX's operators have as constants."""
+
+    kind: str | tuple[str, ...]
+    settings: Mapping[str, Hashable]
+    inputs: tuple[Any, ...]
+
+
+_UNARY = {
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "hardswish": "HardSwish",
+    "hardsigmoid": "HardSigmoid",
+    "silu": "Swish",
+    "gelu": "Gelu",
+    "elu": "Elu",
+    "mish": "Mish",
+    "softplus": "Softplus",
+    "hardtanh": "Clip",
+    "relu6": "Clip",
+    "leaky_relu": "LeakyRelu",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "rsqrt": "Sqrt",
+    "abs": "Abs",
+    "neg": "Neg",
+    "erf": "Erf",
+    "clone": "Identity",
+    "contiguous": "Identity",
+}
+_BINARY = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "pow": "Pow",
+}
+
+
+def meaning_of(call: TorchCall) -> Meaning | None:
+    """The meaning of a call; None where it is not known."""
+    space, _, rest = call.target.partition(".")
+    name, _, overload = rest.partition(".")
+    if space != "aten" or (call.several and name not in _DIVIDING) or not call.results or "out" in overload:
+        return None
+    name = name.removesuffix("_")
+    if name in _UNARY or name in _BINARY:
+        return _elementwise(call, name)
+    reader = _READERS.get(name)
+    try:
+        return None if reader is None else reader(_Arguments(call))
+    except (TypeError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def _elementwise(call: TorchCall, name: str) -> Meaning | None:
+    """An operator of which each element follows from the same elements of its inputs; its numbers are settings."""
+    inputs = [item for item in call.args if isinstance(item, TorchValue)]
+    if len(inputs) != (2 if name in _BINARY and isinstance(call.args[1], TorchValue) else 1):
+        return None
+    numbers = [None if isinstance(item, TorchValue) else _number(item) for item in call.args]
+    named = tuple(sorted((key, _number(item)) for key, item in call.kwargs.items()))
+    plain = (bool, int, float, str, type(None))
+    given = [*(item for item in call.args if not isinstance(item, TorchValue)), *call.kwargs.values()]
+    if not all(isinstance(item, plain) for item in given):
+        return None
+    settings = {"operator": name, "numbers": (tuple(numbers), named)}
+    return Meaning(_UNARY.get(name) or _BINARY[name], settings, tuple(inputs))
+
+
+def _number(item: Any) -> Hashable:
+    return ("float", struct.pack("<d", item)) if isinstance(item, float) else (type(item).__name__, item)
+
+
+class _Arguments:
+    """The arguments of a call by position, or by name where the file names them."""
+
+    def __init__(self, call: TorchCall) -> None:
+        self.call = call
+
+    def __call__(self, position: int, name: str, default: Any = None) -> Any:
+        args = self.call.args
+        return args[position] if len(args) > position else self.call.kwargs.get(name, default)
+
+    @property
+    def result(self) -> TorchValue:
+        return self.call.results[0]
+
+
+def _list(value: Any, rank: int) -> list[int]:
+    values = [int(item) for item in value] if isinstance(value, (list, tuple)) else [int(value)]
+    values = values * rank if len(values) == 1 else values
+    if len(values) != rank:
+        raise ValueError(rank)
+    return values
+
+
+def _integers(**lists: Any) -> dict[str, Hashable]:
+    return {name: (7, tuple(values)) for name, values in lists.items()}
+
+
+def _rank(value: TorchValue) -> int:
+    return len(value.shape or ())
+
+
+def _convolution(read: _Arguments) -> Meaning:
+    weight = read(1, "weight")
+    rank = _rank(weight) - 2
+    if _rank(read(0, "input")) != rank + 2:  # without a batch
+        raise ValueError(rank)
+    pads = _list(read(4, "padding", 0), rank)  # a word is no list of numbers: unknown
+    settings = _integers(
+        strides=_list(read(3, "stride", 1), rank), pads=pads * 2, dilations=_list(read(5, "dilation", 1), rank)
+    )
+    settings["group"] = (2, int(read(6, "groups", 1)))
+    return Meaning("Conv", settings, (read(0, "input"), weight, read(2, "bias")))
+
+
+def _transposed(read: _Arguments) -> Meaning:
+    weight = read(1, "weight")
+    rank = _rank(weight) - 2
+    if _rank(read(0, "input")) != rank + 2:
+        raise ValueError(rank)
+    settings = _integers(
+        strides=_list(read(3, "stride", 1), rank),
+        pads=_list(read(4, "padding", 0), rank) * 2,
+        output_padding=_list(read(5, "output_padding", 0), rank),
+        dilations=_list(read(7, "dilation", 1), rank),
+    )
+    settings["group"] = (2, int(read(6, "groups", 1)))
+    return Meaning("ConvTranspose", settings, (read(0, "input"), weight, read(2, "bias")))
+
+
+def _pool(kind: str, rank: int) -> Callable[[_Arguments], Meaning]:
+    def reader(read: _Arguments) -> Meaning:
+        source, kernel = read(0, "self"), _list(read(1, "kernel_size"), rank)
+        if _rank(source) != rank + 2:
+            raise ValueError(rank)
+        strides = _list(read(2, "stride", ()) or kernel, rank)
+        settings = _integers(kernel_shape=kernel, strides=strides, pads=_list(read(3, "padding", 0), rank) * 2)
+        if kind == "MaxPool":
+            settings |= _integers(dilations=_list(read(4, "dilation", 1), rank))
+            settings["ceil_mode"] = (2, int(read(5, "ceil_mode", False)))
+        else:
+            settings["ceil_mode"] = (2, int(read(4, "ceil_mode", False)))
+            settings["count_include_pad"] = (2, int(read(5, "count_include_pad", True)))
+            if read(6, "divisor_override") is not None:
+                raise ValueError("divisor_override")
+        return Meaning(kind, settings, (source,))
+
+    return reader
+
+
+def _batch_norm(read: _Arguments) -> Meaning:
+    if read(5, "training", True) or None in read.call.args[1:5]:
+        raise ValueError("training")
+    settings = {"epsilon": _number(float(read(7, "eps"))), "statistics": "given"}
+    return Meaning("BatchNormalization", settings, tuple(read.call.args[:5]))
+
+
+def _global_pool(read: _Arguments) -> Meaning:
+    source = read(0, "self")
+    if _list(read(1, "output_size"), 2) != [1, 1] or _rank(source) != 4:
+        raise ValueError("output_size")
+    return Meaning("GlobalAveragePool", {}, (source,))
+
+
+def _concatenation(read: _Arguments) -> Meaning:
+    return Meaning("Concat", {"axis": (2, int(read(1, "dim", 0)))}, tuple(read(0, "tensors")))
+
+
+def _slice(read: _Arguments) -> Meaning:
+    source, step = read(0, "self"), int(read(4, "step", 1))
+    axis = int(read(1, "dim", 0)) % _rank(source)
+    start, end = read(2, "start"), read(3, "end")
+    start, end = int(start or 0), (1 << 63) - 1 if end is None else int(end)
+    bounds = [np.array([value], np.int64) for value in (start, end, axis, step)]
+    return Meaning("Slice", {}, (source, *bounds))
+
+
+def _reshape(read: _Arguments) -> Meaning:
+    """The sizes are those that the call states: the file's types of its result are only claimed."""
+    source, name = read.call.args[0], read.call.target.split(".")[1]
+    sizes, rest = list(source.shape or ()), list(read.call.args[1:])
+    if read.call.kwargs or (name in ("view", "reshape") and not isinstance(rest[0], list)):
+        raise ValueError("dtype")
+    if name in ("view", "reshape"):
+        sizes = [int(size) for size in rest[0]]
+    elif name == "flatten":
+        first, last = (int(axis) % len(sizes) for axis in (*rest, *(0, -1)[len(rest) :]))
+        sizes[first : last + 1] = [math.prod(sizes[first : last + 1])]
+    elif name == "unsqueeze":
+        sizes.insert(int(rest[0]) % (len(sizes) + 1), 1)
+    else:
+        axes = {int(axis) % len(sizes) for axis in (rest[0] if isinstance(rest[0], list) else [rest[0]])}
+        sizes = [size for axis, size in enumerate(sizes) if axis not in axes or size != 1]
+    return Meaning("Reshape", {"allowzero": (2, 1)}, (source, np.array(sizes, np.int64)))
+
+
+def _permutation(read: _Arguments) -> Meaning:
+    rank = _rank(read(0, "self"))
+    return Meaning("Transpose", _integers(perm=[int(axis) % rank for axis in read(1, "dims")]), (read(0, "self"),))
+
+
+def _transposition(read: _Arguments) -> Meaning:
+    rank = _rank(read(0, "self"))
+    first, second = int(read(1, "dim0")) % rank, int(read(2, "dim1")) % rank
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return Meaning("Transpose", _integers(perm=order), (read(0, "self"),))
+
+
+def _softmax(read: _Arguments) -> Meaning:
+    if read(2, "dtype") is not None:
+        raise ValueError("dtype")
+    return Meaning("Softmax", {"axis": (2, int(read(1, "dim")))}, (read(0, "self"),))
+
+
+def _product(read: _Arguments) -> Meaning:
+    return Meaning("MatMul", {}, tuple(read.call.args[:2]))
+
+
+def _linear(read: _Arguments) -> Meaning:
+    return Meaning("Gemm", {"transB": (2, 1)}, (read(0, "input"), read(1, "weight"), read(2, "bias")))
+
+
+def _layer_norm(read: _Arguments) -> Meaning:
+    source, sizes = read(0, "input"), read(1, "normalized_shape")
+    settings = {"axis": (2, _rank(source) - len(sizes)), "epsilon": _number(float(read(4, "eps", 1e-5)))}
+    return Meaning("LayerNormalization", settings, (source, read(2, "weight"), read(3, "bias")))
+
+
+def _nearest(read: _Arguments) -> Meaning:
+    """A resize by powers of two, for which PyTorch's float scale is exact."""
+    source, size = read.call.args[0], read(1, "output_size")
+    scales = read(2, "scale_factors") if "vec" in read.call.target else None
+    read_sizes = (source.shape or ())[2:]
+    factors = [out / size for out, size in zip(size or (), read_sizes, strict=True)] if scales is None else list(scales)
+    if len(factors) != 2 or any(factor not in (1, 2, 4, 8, 16, 32) for factor in factors):
+        raise ValueError("scales")
+    factors = [1, 1, *factors]
+    settings = {
+        "mode": (3, b"nearest"),
+        "nearest_mode": (3, b"floor"),
+        "coordinate_transformation_mode": (3, b"asymmetric"),
+    }
+    return Meaning("Resize", settings, (source, None, np.array(factors, np.float32)))
+
+
+def _attention(read: _Arguments) -> Meaning:
+    if read(4, "dropout_p", 0.0) or read(7, "enable_gqa", False):
+        raise ValueError("dropout_p")
+    scale = read(6, "scale")
+    settings = {
+        "is_causal": (2, int(read(5, "is_causal", False))),
+        "scale": None if scale is None else _number(float(scale)),
+    }
+    inputs = (read(0, "query"), read(1, "key"), read(2, "value"), read(3, "attn_mask"))
+    return Meaning(ATTENTION, settings, inputs)
+
+
+def _division(read: _Arguments) -> Meaning:
+    source, axis = read(0, "self"), int(read(2, "dim", 0)) % _rank(read(0, "self"))
+    extent, stated = (source.shape or ())[axis], read.call.args[1]
+    if isinstance(stated, int):
+        size = -(-extent // stated) if ".chunk." in read.call.target else stated
+        sizes = [min(size, extent - start) for start in range(0, extent, size)]
+    else:
+        sizes = [int(one) for one in stated]
+    if len(sizes) != len(read.call.results):
+        raise ValueError("sizes")
+    return Meaning("Split", {"axis": (2, axis)}, (source, np.array(sizes, np.int64)))
+
+
+_DIVIDING = ("split", "split_with_sizes", "chunk")
+
+
+def _identity(read: _Arguments) -> Meaning:
+    if read(2, "train"):
+        raise ValueError("train")
+    return Meaning("Identity", {"operator": "clone", "numbers": ((None,), ())}, (read(0, "input"),))
+
+
+_READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
+    **{
+        f"{name}_pool{rank}d": _pool(kind, rank)
+        for name, kind in (("max", "MaxPool"), ("avg", "AveragePool"))
+        for rank in (1, 2)
+    },
+    "batch_norm": _batch_norm,
+    "adaptive_avg_pool2d": _global_pool,
+    "cat": _concatenation,
+    **dict.fromkeys(("slice", "slice_copy"), _slice),
+    **dict.fromkeys(("view", "reshape", "flatten", "unsqueeze", "squeeze"), _reshape),
+    **dict.fromkeys(_DIVIDING, _division),
+    "permute": _permutation,
+    "transpose": _transposition,
+    "softmax": _softmax,
+    **dict.fromkeys(("matmul", "bmm", "mm"), _product),
+    "linear": _linear,
+    "layer_norm": _layer_norm,
+    "upsample_nearest2d": _nearest,
+    "scaled_dot_product_attention": _attention,
+    "dropout": _identity,
+}
+
+
+def padding_of(call: TorchCall) -> tuple[TorchValue, list[int], float] | None:
+    """(the value that a call pads with a constant, ONNX's pads, the constant); None for any other call."""
+    if call.target != "aten.constant_pad_nd.default" or call.kwargs or len(call.args) != 3:
+        return None
+    source, sides, fill = call.args
+    rank = _rank(source)
+    pairs = [(0, 0)] * rank
+    for place in range(len(sides) // 2):
+        pairs[rank - 1 - place] = int(sides[2 * place]), int(sides[2 * place + 1])
+    return source, [pair[end] for end in (0, 1) for pair in pairs], float(fill)
+
+
+def with_padding(meaning: Meaning | None, pads: list[int], fill: float) -> Meaning | None:
+    """The meaning of a window on a padded input as one with these pads more; None where its kernel pads otherwise."""
+    if meaning is None or meaning.kind not in ("Conv", "MaxPool", "AveragePool"):
+        return None
+    if meaning.kind == "AveragePool" and meaning.settings["count_include_pad"] != (2, 1):
+        return None
+    if meaning.kind != "Conv" and meaning.settings["ceil_mode"] != (2, 0):
+        return None
+    rank = len(pads) // 2
+    own: Any = meaning.settings["pads"]
+    spatial = rank - 2
+    if fill != (-math.inf if meaning.kind == "MaxPool" else 0.0) or any(pads[:2]) or any(pads[rank : rank + 2]):
+        return None
+    added = [*pads[2:rank], *pads[rank + 2 :]]
+    if min(added) < 0 or len(own[1]) != 2 * spatial:
+        return None
+    both = [one + more for one, more in zip(own[1], added, strict=True)]
+    return replace(meaning, settings={**meaning.settings, "pads": (7, tuple(both))})

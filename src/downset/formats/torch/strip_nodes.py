@@ -1,0 +1,244 @@
+"""A rewritten network as the JSON of a `.pt2` file. Calls that a rewrite did not change are copied. One that computes
+some rows is a copy, too, with other tensors, pads and sizes; it never writes into its input. New are copies of rows
+(`slice_copy`), concatenations and paddings."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from downset.errors import UnsupportedError
+from downset.formats.torch.archive import DTYPES, STRIDED
+from downset.formats.torch.program import TorchProgram
+from downset.graph.core import WORKSPACE, Graph, Op, Tensor
+from downset.graph.kinds import kind_of
+from downset.graph.parts import Part
+
+__all__ = ["rewritten_body"]
+
+Node = dict[str, Any]
+Argument = dict[str, Any]
+
+_WINDOWS = {
+    "conv": ("input", "weight", "bias", "stride", "padding"),
+    "conv_transpose": ("input", "weight", "bias", "stride", "padding", "output_padding"),
+    "pool": ("self", "kernel_size", "stride", "padding"),
+}
+"""The first arguments of windows, by name, up to the last one that a strip states."""
+_RESHAPES = frozenset({"view", "reshape", "flatten", "_unsafe_view", "unflatten"})
+
+
+def rewritten_body(
+    body: dict[str, Any], program: TorchProgram, graph: Graph, steps: Sequence[int]
+) -> tuple[dict[str, Any], dict[str, Part]]:
+    """(the graph of the file with the operators of the rewritten network in the order `steps`; by the name of each new
+    value the part of the file's values that it holds). Raises UnsupportedError for an operator that is no call of
+    PyTorch's in this form."""
+    return _Writer(body, program, graph).written(steps)
+
+
+@dataclass(slots=True)
+class _Writer:
+    body: dict[str, Any]
+    program: TorchProgram
+    graph: Graph
+    names: dict[int, str] = field(default_factory=dict)
+    """By tensor: the name of its value in the file that is written."""
+    _taken: set[str] = field(default_factory=set)
+
+    def written(self, steps: Sequence[int]) -> tuple[dict[str, Any], dict[str, Part]]:
+        graph, values = self.graph, self.body["tensor_values"]
+        file_names = {
+            f"{call.name}.{position}": value.name
+            for call in self.program.calls
+            if call.several
+            for position, value in enumerate(call.results)
+        }
+        self._taken |= {*values, *(call.name for call in self.program.calls)}
+        made = {
+            tensor
+            for op, place in zip(graph.ops, graph.source.op_index, strict=True)
+            if place < 0
+            for tensor in op.outputs
+        }
+        for index, tensor in enumerate(graph.tensors):
+            name = file_names.get(tensor.name, tensor.name)
+            new = index in made and name not in values
+            self.names[index] = self._unique(name) if new else name
+        nodes = [self._node(step) for step in steps]
+        kept = {name for node in nodes for name in _named(node)} | {*_named(self.body["inputs"])}
+        kept |= {*_named(self.body["outputs"])}
+        stated = {name: meta for name, meta in values.items() if name in kept}
+        for index in sorted(made):
+            if self.names[index] not in stated and WORKSPACE not in graph.tensors[index].name:
+                stated[self.names[index]] = _meta(graph.tensors[index], values)
+        parts = {
+            self.names[tensor]: Part(file_names.get(part.of, part.of), part.box, part.terms)
+            for tensor, part in sorted(graph.source.parts.items())
+            if self.names[tensor] in stated
+        }
+        return {**self.body, "nodes": nodes, "tensor_values": stated}, parts
+
+    def _unique(self, name: str) -> str:
+        """The name as an identifier that no other value has: PyTorch makes variables of names."""
+        plain = unique = re.sub(r"\W", "_", name)
+        number = 2
+        while unique in self._taken:
+            unique, number = f"{plain}_{number}", number + 1
+        self._taken.add(unique)
+        return unique
+
+    def _node(self, step: int) -> Node:
+        op, source = self.graph.ops[step], self.graph.source
+        if source.op_index[step] >= 0:
+            return self.body["nodes"][source.op_index[step]]  # type: ignore[no-any-return]
+        settings = source.settings_of[step]
+        target, arguments = self._new(op) if settings < 0 else self._copied(op, self.body["nodes"][settings])
+        results = [self.names[tensor] for tensor in op.outputs if WORKSPACE not in self.graph.tensors[tensor].name]
+        outputs = [{"as_tensor": {}}] if settings < 0 else self.body["nodes"][settings]["outputs"]
+        left = iter(results)
+        written: Node = {
+            "target": f"torch.ops.aten.{target}",
+            "inputs": arguments,
+            "outputs": [_renamed(output, left) for output in outputs],
+            "metadata": {},
+            "is_hop_single_tensor_return": None,
+        }
+        return written if len(results) > 1 else {**written, "name": results[0]}
+
+    def _new(self, op: Op) -> tuple[str, list[Argument]]:
+        given = [{"name": self.names[tensor]} for tensor in op.inputs]
+        match op.kind:
+            case "Slice":
+                start, end, axis = (int(self._value(tensor)) for tensor in op.inputs[1:4])
+                bounds = [("dim", axis), ("start", start), ("end", end)]
+                integers = [_argument(name, {"as_int": value}) for name, value in bounds]
+                copied = self.graph.tensors[op.outputs[0]].role == "activation"  # rows of a weight stay where they lie
+                return "slice_copy.Tensor" if copied else "slice.Tensor", [
+                    _argument("self", {"as_tensor": given[0]}),
+                    *integers,
+                ]
+            case "Concat":
+                dim = _argument("dim", {"as_int": int(op.attrs["axis"])})
+                return "cat.default", [_argument("tensors", {"as_tensors": given}), dim]
+            case "Pad":
+                pads, rank = op.attrs["pads"], len(self.graph.tensors[op.inputs[0]].shape)
+                pairs = [side for axis in reversed(range(rank)) for side in (pads[axis], pads[axis + rank])]
+                floats = "float" in self.graph.tensors[op.inputs[0]].dtype
+                value: Argument = (
+                    {"as_float": _float(op.attrs["fill"])} if floats else {"as_int": int(op.attrs["fill"])}
+                )
+                pad, fill = _argument("pad", {"as_ints": pairs}), _argument("value", value)
+                return "constant_pad_nd.default", [_argument("self", {"as_tensor": given[0]}), pad, fill]
+            case "Identity":
+                return "clone.default", [_argument("self", {"as_tensor": given[0]})]
+            case _:
+                raise UnsupportedError(f"{self.graph.name}: {op.kind} {op.name!r} is not written to .pt2 files")
+
+    def _value(self, tensor: int) -> Any:
+        value = self.graph.constant(tensor)
+        assert value is not None
+        return value.reshape(-1)[0]
+
+    def _copied(self, op: Op, node: Node) -> tuple[str, list[Argument]]:
+        """The call `node` with the tensors of the operator, and its pads and sizes."""
+        name, _, overload = node["target"].removeprefix("torch.ops.aten.").partition(".")
+        shape = self.graph.tensors[op.outputs[0]].shape
+        if name in _RESHAPES:
+            source = {"as_tensor": {"name": self.names[op.inputs[0]]}}
+            return "reshape.default", [_argument("self", source), _argument("shape", {"as_ints": list(shape)})]
+        left = iter(self.names[tensor] for tensor in op.inputs)
+        arguments = [{**argument, "arg": _renamed(argument["arg"], left)} for argument in node["inputs"]]
+        rows = kind_of(op.kind).rows
+        if rows in ("window", "transposed window"):
+            arguments = _with_pads(op, arguments)
+        elif rows == "resize":
+            arguments = _with_size(arguments, list(shape[2:]))
+        return f"{name.removesuffix('_')}.{overload}", arguments
+
+
+def _argument(name: str, content: Argument) -> Argument:
+    return {"name": name, "arg": content, "kind": 1}
+
+
+def _with_pads(op: Op, arguments: list[Argument]) -> list[Argument]:
+    """The arguments of a window with the pads of the operator, which are equal at both ends."""
+    rank = len(op.attrs["pads"]) // 2
+    kind = "pool" if kind_of(op.kind).pools else "conv_transpose" if op.kind == "ConvTranspose" else "conv"
+    stated = {"padding": op.attrs["pads"][:rank]}
+    if kind == "conv_transpose":
+        stated["output_padding"] = op.attrs.get("output_padding") or [0] * rank
+    defaults: dict[str, Argument] = {"bias": {"as_none": True}, "stride": {"as_ints": [1] * rank}}
+    if kind == "pool":
+        defaults["stride"] = {"as_ints": op.attrs["strides"]}
+    given = {argument["name"]: argument for argument in arguments}
+    first = [
+        _argument(name, {"as_ints": [int(one) for one in stated[name]]})
+        if name in stated
+        else given.pop(name)
+        if name in given
+        else _argument(name, defaults[name])
+        for name in _WINDOWS[kind]
+    ]
+    return [*first, *(argument for name, argument in given.items() if name not in stated)]
+
+
+def _with_size(arguments: list[Argument], size: list[int]) -> list[Argument]:
+    """The arguments of a resize with this size of the result, where it states one."""
+    return [
+        {**argument, "arg": {"as_ints": size}}
+        if argument["name"] in ("output_size", "size") and "as_ints" in argument["arg"]
+        else argument
+        for argument in arguments
+    ]
+
+
+def _renamed(argument: Argument, names: Iterator[str]) -> Argument:
+    """The argument with the next names in place of those of tensors."""
+    ((kind, content),) = argument.items()
+    if kind == "as_tensor":
+        return {kind: {"name": next(names)}}
+    if kind == "as_tensors":
+        return {kind: [{"name": next(names)} for _ in content]}
+    if kind == "as_optional_tensor":
+        return {kind: _renamed(content, names)}
+    if kind == "as_optional_tensors":
+        return {kind: [_renamed(item, names) for item in content]}
+    return argument
+
+
+def _named(item: Any) -> Iterator[str]:
+    """The names of values in a part of the file."""
+    if isinstance(item, Mapping):
+        if set(item) == {"name"}:
+            yield item["name"]
+        for key, inner in item.items():
+            if key != "metadata":
+                yield from _named(inner)
+    elif isinstance(item, list):
+        for inner in item:
+            yield from _named(inner)
+
+
+def _meta(tensor: Tensor, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The type of a new value, dense in the order of its dimensions."""
+    numbers = {name: number for number, name in DTYPES.items()}
+    strides = [math.prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape))]
+    device = next((meta["device"] for meta in values.values() if "device" in meta), {"type": "cpu", "index": None})
+    return {
+        "dtype": numbers[tensor.dtype],
+        "sizes": [{"as_int": size} for size in tensor.shape],
+        "requires_grad": False,
+        "device": device,
+        "strides": [{"as_int": stride} for stride in strides],
+        "storage_offset": {"as_int": 0},
+        "layout": STRIDED,
+    }
+
+
+def _float(value: float) -> float | str:
+    """A float in the file's form: its JSON has no infinities."""
+    return float(value) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,258 @@
+"""Strips of rows in exported programs: PyTorch's own loader computes the same from the file in strips, a proof says so,
+and it says so of no file that computes something else."""
+
+import json
+import random
+import zipfile
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812
+
+import downset as ds  # noqa: E402
+from downset.equivalence.prove import prove  # noqa: E402
+from downset.errors import DownsetError, UnsupportedError  # noqa: E402
+from downset.formats.reading import load  # noqa: E402
+from downset.formats.torch.strip_form import strip_form, strip_rows  # noqa: E402
+from downset.formats.torch.write import export_torch  # noqa: E402
+from downset.graph.cost import row_form  # noqa: E402
+from downset.partial.rewrite import InStrips, in_strips  # noqa: E402
+from downset.partial.segments import computed_whole, find_segments  # noqa: E402
+from tests.effort import cases  # noqa: E402
+from tests.torch_networks import drawn_file, profiled_peaks, saved  # noqa: E402
+
+
+def rows_of(graph):
+    return strip_rows(graph, row_form(graph, halos_required=False))
+
+
+def write_strips(path, output, draw):
+    """Write the file with a segment drawn in strips; None where the network has none."""
+    graph = load(path)
+    form = rows_of(graph)
+    segments = [
+        segment
+        for segment in find_segments(graph, form, most_crossing=4)
+        if all(form.rows[tensor] >= 2 for tensor in segment.results)
+    ]
+    while segments:
+        segment = segments.pop(draw.randrange(len(segments)))
+        most = min(form.rows[tensor] for tensor in segment.results)
+        free = frozenset(index for index in segment.operators if draw.random() < 0.2)
+        part = InStrips(segment.first, segment.stop, draw.randint(2, min(most, 7)), free)
+        try:
+            striped = strip_form(in_strips(graph, [part], form=form))
+        except UnsupportedError:  # some rows are of padding alone
+            continue
+        export_torch(output, striped, range(len(striped.ops)))
+        return striped
+    return None
+
+
+def outputs_of(path, value):
+    with torch.no_grad():
+        outputs = torch.export.load(path).module()(value.clone())
+    return [one.numpy() for one in (outputs if isinstance(outputs, (tuple, list)) else [outputs])]
+
+
+def same(path, other, value):
+    """Whether PyTorch computes the same up to rounding; not where it refuses the other file."""
+    try:
+        pairs = zip(outputs_of(path, value), outputs_of(other, value), strict=True)
+    except Exception:  # PyTorch's loader raises errors of all kinds
+        return False
+    return all(np.allclose(one, two, rtol=1e-4, atol=1e-5 * max(np.abs(one).max(), 1e-6)) for one, two in pairs)
+
+
+def test_random_networks_in_strips_compute_the_same_and_are_proven(tmp_path):
+    """Convolutions, pools, in-place calls, sums and concatenations, in PyTorch's own module of the file."""
+    draw, written = random.Random(3), 0
+    for seed in range(cases(30)):
+        path, shape = drawn_file(tmp_path / f"{seed}.pt2", 100 + seed)
+        for number in range(2):
+            output = tmp_path / f"{seed}_{number}.pt2"
+            if write_strips(path, output, draw) is None:
+                continue
+            written += 1
+            assert same(path, output, torch.randn(shape)), (seed, number)
+            proof = prove(path, output)
+            assert proof.proven, (seed, number, proof.reason)
+    assert written >= cases(40)
+
+
+class Tokens(torch.nn.Module):
+    """A transformer's layer: `spelt` attention in products, else PyTorch's own with a bias of rows as its mask."""
+
+    def __init__(self, spelt):
+        super().__init__()
+        self.spelt, self.norm, self.bias = spelt, torch.nn.LayerNorm(16), torch.nn.Parameter(torch.randn(20, 20))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(*sizes) for sizes in ((16, 16),) * 3 + ((16, 40), (40, 16)))
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = (layer(y).view(1, 20, 2, 8).transpose(1, 2) for layer in self.layers[:3])
+        if self.spelt:
+            z = torch.softmax((q * 0.3) @ k.transpose(-2, -1) + self.bias, -1) @ v
+        else:
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
+        x = x + z.transpose(1, 2).reshape(1, 20, 16)
+        return x + self.layers[4](F.gelu(self.layers[3](x), approximate="tanh") * 2.0)
+
+
+class Decoder(torch.nn.Module):
+    """Transposed convolutions with even and uneven pads, a resize, a division of channels, and a stride of 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.Conv2d(3, 2, 5, padding=2)
+        self.up = torch.nn.ConvTranspose2d(4, 4, 3, 2, 1, 1)
+        self.wide = torch.nn.ConvTranspose2d(4, 3, 4, 2, 1)
+
+    def forward(self, x):
+        one, other = torch.split(F.hardswish(self.first(x)), 4, 1)
+        y = F.interpolate(self.up(one * torch.sigmoid(other)), scale_factor=2)
+        return self.last(F.leaky_relu(self.wide(F.max_pool2d(y, 3, 1, 1) + 0.5), 0.2))
+
+
+@pytest.mark.parametrize("network", ["products", "attention", "decoder"])
+def test_strips_of_tokens_and_decoders_are_proven(tmp_path, network):
+    torch.manual_seed(1)
+    module, shape = (
+        (Decoder(), (1, 3, 22, 20)) if network == "decoder" else (Tokens(network == "products"), (1, 20, 16))
+    )
+    path, draw, kinds = saved(tmp_path / "m.pt2", module, *shape), random.Random(5), set()
+    for number in range(8):
+        striped = write_strips(path, tmp_path / f"{number}.pt2", draw)
+        kinds |= {op.kind for op, place in zip(striped.ops, striped.source.op_index, strict=True) if place < 0}
+        assert same(path, tmp_path / f"{number}.pt2", torch.randn(shape))
+        assert prove(path, tmp_path / f"{number}.pt2").reason == ""
+    wanted = {
+        "products": {"MatMul", "Softmax", "LayerNormalization", "Gemm"},
+        "attention": {"aten::scaled_dot_product_attention.default", "aten::gelu.default"},
+        "decoder": {"ConvTranspose", "aten::upsample_nearest2d.vec", "Split", "Pad", "MaxPool"},
+    }
+    assert wanted[network] <= kinds
+
+
+def edited(path, output, change):
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(output, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            new.writestr(name, change(data) if name.endswith("models/model.json") else data)
+    return output
+
+
+def drawn_change(draw):
+    """A change of one number, of one tensor that a call reads, or of an operator."""
+
+    def change(data):
+        model = json.loads(data)
+        graph = model["graph_module"]["graph"]
+        node = draw.choice(graph["nodes"])
+        sizes = {name: repr(meta["sizes"]) for name, meta in graph["tensor_values"].items()}
+        places = [argument for argument in node["inputs"] if not argument["arg"].keys() & {"as_none", "as_bool"}]
+        content = draw.choice(places)["arg"]
+        ((kind, value),) = content.items()
+        if kind == "as_tensor":
+            fits = [name for name in sizes if sizes[name] == sizes[value["name"]]]
+            content[kind] = {"name": draw.choice(fits)}
+        elif kind == "as_tensors":
+            value[draw.randrange(len(value))] = draw.choice(value)
+        elif kind == "as_ints":
+            value[draw.randrange(len(value))] += draw.choice([-1, 1])
+        elif kind == "as_int":
+            content[kind] = value + draw.choice([-1, 1])
+        else:
+            content[kind] = 0.25
+        return json.dumps(model).encode()
+
+    return change
+
+
+def test_no_changed_file_is_proven_that_computes_something_else(tmp_path):
+    torch.manual_seed(2)
+    path, draw = saved(tmp_path / "m.pt2", Decoder(), 1, 3, 22, 20), random.Random(9)
+    changed = refused = 0
+    for number in range(cases(100)):
+        if number % 10 == 0:
+            write_strips(path, tmp_path / "s.pt2", draw)
+        other = edited(tmp_path / "s.pt2", tmp_path / "c.pt2", drawn_change(draw))
+        try:
+            proven = prove(path, other).proven
+        except DownsetError:
+            proven = False
+        if proven:
+            assert same(path, other, torch.randn(1, 3, 22, 20)), number
+        else:
+            refused += 1
+        changed += 1
+    assert refused > changed / 2
+
+
+def test_fit_ships_strips_that_hold_no_more_than_planned(tmp_path, run):
+    """The bytes are those that PyTorch's profiler reports of its own module of the file that ships."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(inplace=True), torch.nn.Conv2d(16, 16, 3, padding=1)]
+    path = saved(tmp_path / "m.pt2", torch.nn.Sequential(*layers, torch.nn.MaxPool2d(4)), 1, 3, 64, 64)
+    result = ds.fit(path, output=tmp_path / "f.pt2", strips=8, time_limit_s=3)
+    assert result.shipped == "strips" and result.outputs.proven and result.outputs.rounds_alike
+    assert result.measured.after < result.measured.before / 2
+    assert result.measured.after <= result.arena.after
+    (profiled,) = profiled_peaks([(tmp_path / "f.pt2", (1, 3, 64, 64))])
+    assert abs(profiled - result.measured.after) <= max(1024, profiled / 100)
+    assert run("verify", path, tmp_path / "f.pt2")[0] == 0
+
+
+def whole_calls(path):
+    graph = load(path)
+    return {graph.ops[index].name for index in computed_whole(graph, rows_of(graph))}
+
+
+class Written(torch.nn.Module):
+    """Calls that write into the caller's input, and into a value of which another is a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        y = self.layer(x)
+        z = y.transpose(2, 3)
+        y.relu_()
+        return torch.sigmoid(z), x.mul_(2.0)
+
+
+def test_calls_that_write_into_what_others_see_are_computed_whole(tmp_path):
+    path = saved(tmp_path / "m.pt2", Written(), 1, 3, 8, 8)
+    assert {"relu_", "sigmoid", "mul_"} <= whole_calls(path)
+    reason = prove(path, path).reason
+    assert "writes into what others read by another name" in reason
+
+
+def test_attention_whose_mask_follows_from_the_place_is_computed_whole(tmp_path):
+    class Causal(torch.nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    assert whole_calls(saved(tmp_path / "m.pt2", Causal(), 1, 2, 8, 4)) == {"scaled_dot_product_attention"}
+
+
+def test_a_file_that_pytorch_reads_is_not_written_in_strips(tmp_path):
+    path = saved(tmp_path / "m.pt2", torch.nn.Conv2d(3, 8, 3, padding=1), 1, 3, 16, 16)
+    result = ds.fit(path, strips=4, trust=True, time_limit_s=1)
+    assert any("is written in strips without trust=True" in note for note in result.notes)
+
+
+def test_who_reads_an_overwritten_value_by_an_older_name_reads_the_new_one(tmp_path):
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            y = x + x
+            z = torch.relu_(y)
+            return F.hardtanh_(z, 0.0, 0.5) + y
+
+    graph = load(saved(tmp_path / "m.pt2", Twice(), 1, 3, 8, 8))
+    last = graph.ops[-1]
+    assert last.inputs[0] == last.inputs[1] == graph.ops[-2].outputs[0]
