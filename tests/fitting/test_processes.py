@@ -25,10 +25,10 @@ from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, sm
 from downset.fitting.trials import shipped_bytes
 from downset.fitting.verdict import check_process
 from downset.formats.onnx.mapped import data_name, has_packed, leave_packed, mapped_bytes, write_mapped
-from downset.formats.onnx.metadata import fitted_metadata
+from downset.formats.onnx.metadata import add_metadata, fitted_metadata
 from downset.reports.fit_document import fit_document
 from downset.results.processes import ProcessGrowth
-from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED
+from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED, WITH_PATTERN
 from downset.runtimes import ort_settings
 from downset.runtimes.growth import figures_of, growths_of, in_turns
 from downset.runtimes.ort_forms import make_form, reorder
@@ -383,7 +383,9 @@ def test_the_smallest_gains_enough_or_the_original_ships(tmp_path):
         assert smallest([original, file]) is (file if enough else original), (first, peak, anonymous)
 
 
-@pytest.mark.parametrize("settings", [*MAPPED, TRIMMED[1], *BY_HAND], ids=lambda settings: settings.name)
+@pytest.mark.parametrize(
+    "settings", [*MAPPED, TRIMMED[1], *BY_HAND, WITH_PATTERN[MAPPED[0].name]], ids=lambda settings: settings.name
+)
 def test_cpp_and_csharp_have_every_setting_or_say_what_is_missing(settings, tmp_path):
     for suffix, known in ((".cc", cpp_names), (".cs", csharp_names)):
         code = native_program(tmp_path / "f.onnx", settings, program=tmp_path / f"open{suffix}", version="1")
@@ -392,7 +394,33 @@ def test_cpp_and_csharp_have_every_setting_or_say_what_is_missing(settings, tmp_
         for missing in ("execution_order", "enable_mem_reuse"):
             if missing in settings.options:
                 assert "Missing here" in code
+        off = ("DisableMemPattern();", "EnableMemoryPattern = false")
+        assert any(name in code for name in off) == ("enable_mem_pattern" in settings.options)
         assert ("mallopt" in re.sub(r"(?m)^.*static extern.*$", "", code)) == bool(settings.malloc)
+
+
+@pytest.mark.parametrize("usual", [MAPPED[0], TRIMMED[1]], ids=lambda settings: settings.name)
+def test_the_memory_pattern_is_one_block_from_the_second_run_on(usual, tmp_path):
+    """By the runtime's own profile: kernels of a later run ask the arena for nothing. A file whose metadata name these
+    settings is opened by them."""
+    nodes = [helper.make_node("MatMul", [f"t{place}", "w"], [f"t{place + 1}"], name=f"n{place}") for place in range(4)]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in ("t0", "t4")]
+    weights = [constant("w", np.eye(64, dtype=np.float32))]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    asked = {}
+    for settings in (usual, WITH_PATTERN[usual.name]):
+        path = tmp_path / "m.onnx"
+        add_metadata(model, {"session": settings.name})
+        onnx.save(model, path)
+        assert ort_settings.session_settings(path) == settings
+        session = ort_settings.open_session(onnxruntime, path, settings, profile_prefix=str(tmp_path / "p"))
+        for _ in range(2):
+            session.run(None, {"t0": np.ones((64, 64), np.float32)})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        inner = [one["args"] for one in events if one["name"] in ("n0_kernel_time", "n1_kernel_time")]
+        asked[settings.name] = [int(one["mem_in_use_delta"]) > 0 for one in inner]
+    assert asked == {usual.name: [True] * 4, f"{usual.name}, memory pattern": [True, True, False, False]}
 
 
 def cpp_names(settings):
