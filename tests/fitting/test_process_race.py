@@ -216,6 +216,7 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, 
     monkeypatch.setattr(processes, "_with_arena", lambda job, file: file)
     monkeypatch.setattr(processes, "_taken", lambda file, tried: tried)
     monkeypatch.setattr(Race, "narrowed", lambda race, best: best)
+    monkeypatch.setattr(processes, "quicker", lambda job, race, best: (best, None))
     monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
     candidates = SimpleNamespace(original=bench.default.file)
     choice = processes._chosen(bench.job, None, candidates, bench.race())
