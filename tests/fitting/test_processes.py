@@ -423,6 +423,15 @@ def test_the_memory_pattern_is_one_block_from_the_second_run_on(usual, tmp_path)
     assert asked == {usual.name: [True] * 4, f"{usual.name}, memory pattern": [True, True, False, False]}
 
 
+@pytest.mark.parametrize("suffix", [".cc", ".cs"])
+def test_numbers_of_an_arena_that_the_interfaces_cannot_hold_are_left_to_the_runtime(suffix, tmp_path):
+    """C++ takes a region as an `int`, C# a limit as a `uint`: a larger number would not compile."""
+    for region, cap, words in ((256, 1 << 20, "1048576, 0, 256, 1"), (1 << 31, 1 << 32, "0, 0, -1, 1")):
+        settings = MAPPED[0].with_region(region).with_cap(cap)
+        code = native_program(tmp_path / "f.onnx", settings, program=tmp_path / f"open{suffix}", version="1")
+        assert f"({words});" in code
+
+
 def cpp_names(settings):
     yield from (("AddConfigEntry", f'"{key}", "{value}"') for key, value in settings.config.items())
     yield from (("ArenaCfg", str(value)) for value in settings.arena.values())
@@ -438,13 +447,12 @@ def csharp_names(settings):
 STUB = """
 #include <cstddef>
 #include <string>
-#include <unordered_map>
 enum OrtAllocatorType { OrtArenaAllocator }; enum OrtMemType { OrtMemTypeDefault };
 enum GraphOptimizationLevel { ORT_DISABLE_ALL, ORT_ENABLE_ALL };
 struct OrtArenaCfg {}; struct OrtMemoryInfo {};
 namespace Ort {
 struct ArenaCfg {
-  explicit ArenaCfg(const std::unordered_map<std::string, size_t>&);
+  ArenaCfg(size_t max_mem, int arena_extend_strategy, int initial_chunk_size_bytes, int max_dead_bytes_per_chunk);
   operator OrtArenaCfg*() const;
 };
 struct MemoryInfo { static MemoryInfo CreateCpu(OrtAllocatorType, OrtMemType); operator const OrtMemoryInfo*() const; };
