@@ -21,6 +21,9 @@ __all__ = ["quicker"]
 _BRIEF_S = 0.02
 """Seconds of a run from which blocks of the arena do not show."""
 
+_ROUNDS = 7, 1001
+"""The least and the most rounds in which both run: brief runs need many."""
+
 
 def quicker(job: Job, race: Race, best: Attempt) -> tuple[Attempt, Attempt | None]:
     """The file with the memory pattern, where its runs take less time and its process no more, with the original by
@@ -57,7 +60,8 @@ def _with_pattern(job: Job, sessions: Sessions, best: Attempt) -> Attempt | None
     if settings.region_bytes != pattern.region_bytes:
         pattern, taken = sessions.narrow(best.file.path, pattern, **given)
         measured = taken.nbytes
-    _, latency = sessions.time([(best.file.path, settings), (best.file.path, pattern)], **given)
+    pairs = [(best.file.path, settings), (best.file.path, pattern)]
+    _, latency = sessions.time(pairs, rounds=_ROUNDS, **given)
     if latency.ratio_high >= 1.0:
         return None
     return replace(best, file=replace(best.file, settings=pattern, measured=measured))
