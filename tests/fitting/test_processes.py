@@ -18,9 +18,10 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
-from downset.fitting import summary
+from downset.fitting import mapped_forms, summary
 from downset.fitting.candidates import Candidate
-from downset.fitting.job import FitOptions
+from downset.fitting.job import FitOptions, Notes
+from downset.fitting.mapped_forms import MadeForm, SameOutputs
 from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.trials import shipped_bytes
 from downset.fitting.verdict import check_process
@@ -31,7 +32,7 @@ from downset.results.processes import ProcessGrowth
 from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED, WITH_PATTERN
 from downset.runtimes import ort_settings
 from downset.runtimes.growth import figures_of, growths_of, in_turns
-from downset.runtimes.ort_forms import make_form, reorder
+from downset.runtimes.ort_forms import form_outputs, make_form, reorder
 from downset.runtimes.ort_native_script import native_program
 from downset.runtimes.ort_process import process_growths
 from downset.runtimes.processors import processor
@@ -153,6 +154,48 @@ def places(path):
         for value in (value for key, value in entries.items() if key.startswith("prepacked_")):
             for one in value.split("|")[1:]:
                 yield tensor, int(one.split(";")[0]), int(one.split(";")[1]), True
+
+
+def dark_model(path):
+    """A convolution of an image whose results show where the image is bright alone, and a product of a few numbers."""
+    random = np.random.default_rng(5)
+    weights = [constant("w", random.uniform(0.5, 1.0, (8, 3, 3, 3)).astype(np.float32))]
+    weights += [constant("b", np.full(8, -200, np.float32)), constant("v", np.ones((4, 64), np.float32))]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv"),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+        helper.make_node("MatMul", ["s", "v"], ["z"], name="product"),
+    ]
+    shapes = {"x": [1, 3, 12, 12], "s": [1, 4], "y": [1, 8, 10, 10], "z": [1, 64]}
+    values = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
+    graph = helper.make_graph(nodes, "dark", [values["x"], values["s"]], [values["y"], values["z"]], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def test_a_weight_that_bright_images_show_alone_is_compared_too(tmp_path, monkeypatch):
+    path, form = dark_model(tmp_path / "m.onnx"), tmp_path / "f.onnx"
+    make_form(path, form, "none")
+    source = Candidate("original", path, 0, settings=DEFAULT)
+    made = MadeForm(form, source, "none", MAPPED[2:], None, None)
+    job = SimpleNamespace(options=FitOptions(path), notes=Notes())
+    asked = []
+
+    def outputs(path, settings, feeds):
+        asked.append([float(np.abs(array).max()) for run in feeds for array in run.values()])
+        return form_outputs(path, settings, feeds)
+
+    monkeypatch.setattr(mapped_forms, "form_outputs", outputs)
+    assert SameOutputs(job, ds.load(path)).of(made).runs == 4
+    assert max(asked[0][0::2]) == 255 and max(asked[0][1::2]) < 10, "the product's numbers are no image"
+    model = onnx.load(str(form), load_external_data=False)
+    (weights,) = (one for one in model.graph.initializer if one.name == "w")
+    changed = onnx.numpy_helper.to_array(onnx.load(str(path)).graph.initializer[0]).copy()
+    changed[3, 1, 1, 1] *= 1 + 1e-3
+    weights.CopyFrom(constant("w", changed))
+    onnx.save(model, str(form))
+    assert SameOutputs(job, ds.load(path)).of(made) is None
+    assert "not equal bit for bit" in str(job.notes)
 
 
 @pytest.mark.parametrize("model", [wide_model, odd_model], ids=["packed", "odd"])
