@@ -140,8 +140,8 @@ class SameOutputs:
         return Comparison(True, 0.0, "ort", proof=Proof(True, optimised=True), runs=len(self._feeds), varies=varies)
 
     def _made(self) -> Feeds:
-        """The user's inputs, or those that are made, with bytes of an image behind them: by smaller values many channels
-        of a detector stay at zero, and a weight of such a channel could be any."""
+        """The user's inputs, or those that are made, with bytes of an image behind them: by smaller values many
+        channels of a detector stay at zero, and a weight of such a channel could be any."""
         options = self._job.options
         if given := read_feeds(self._graph, options.inputs):
             return given

@@ -161,8 +161,8 @@ public static class FittedSession
     [DllImport("libc")]
     private static extern int mallopt(int parameter, int value);
 
-    /// <summary>A session by these settings. folder: that of this file, from which the model is found. Call it once in a
-    /// process.</summary>
+    /// <summary>A session by these settings. folder: that of this file, from which the model is found. Call it once in
+    /// a process.</summary>
     public static InferenceSession Open(string folder)
     {{
 {settings}        return new InferenceSession(Path.Combine(folder, "{model}"), options);
