@@ -12,7 +12,7 @@ from downset.fitting import process_race, processes
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions, Notes
 from downset.fitting.process_pattern import quicker
-from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, smallest
+from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, fastest_within, smallest
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER_MAPPED, SLOWER
 from downset.results.processes import ProcessGrowth
@@ -86,6 +86,23 @@ def test_what_ships_is_the_least_of_all_that_keeps_to_the_limits(seed, tmp_path,
     gained = files and originals - min(files) >= LEAST_GAIN * originals
     assert smallest(timed).peak_bytes <= 1.01 * (min(files) if gained else originals)
     assert smallest(timed).peak_bytes <= 1.02 * by_hand
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_under_a_memory_limit_the_fastest_ships_that_keeps_to_it(seed, tmp_path, monkeypatch):
+    bench = Bench(seed, tmp_path, monkeypatch)
+    limit = int(bench.random.integers(1000, 2100))
+    bench.job.options = replace(bench.job.options, ram_bytes=limit)
+    shipped = fastest_within(bench.race().timed(), limit)
+    most = LARGER_MAPPED * ORIGINAL_BYTES
+    every = [one for one in (bench.default, *bench.others) if one.file.path.stat().st_size <= most]
+    fits = [one for one in every if bench.of(one).peak_bytes <= limit]
+    files = [bench.of(one).cpu_s for one in fits if not one.by_hand]
+    if fits:
+        assert bench.of(shipped).peak_bytes <= limit
+        assert bench.of(shipped).cpu_s <= min(files, default=np.inf), "whatever takes less"
+    else:
+        assert bench.of(shipped).peak_bytes == min(bench.of(one).peak_bytes for one in every)
 
 
 def test_an_attempt_that_one_reading_rules_out_has_no_other(tmp_path, monkeypatch):

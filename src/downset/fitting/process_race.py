@@ -304,10 +304,10 @@ class Race:
     def _wanted(self) -> list[Attempt]:
         """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other
         settings of the original where these may ship."""
-        files = [one for one in self._left if not one.is_original]
+        files = [one for one in self._left if self._is_file(one)]
         hand = [one for one in self._left if one.by_hand and one.peak_bytes < self._default.peak_bytes]
-        others = [one for one in self._left if one.is_original and not one.by_hand]
-        kept_files = [one for one in self._kept if not one.is_original and self.fits(one)]
+        others = [one for one in self._left if not one.by_hand and not self._is_file(one)]
+        kept_files = [one for one in self._kept if self._is_file(one) and self.fits(one)]
         wanted = [] if kept_files else self._first(files)
         if not any(one.by_hand and self.fits(one) for one in self._kept[1:]):
             wanted += self._first(hand)
@@ -316,11 +316,18 @@ class Race:
             wanted += [one for one in others if one.peak_bytes < least + LEAST_GAIN * self._default.peak_bytes][:1]
         return wanted
 
+    def _is_file(self, one: Attempt) -> bool:
+        """Whether it may ship without a gain over the original: a file, and under a memory limit also the original with
+        other settings than those by hand."""
+        return not one.is_original or (self._job.options.ram_bytes is not None and not one.by_hand)
+
     def _first(self, tried: Sequence[Attempt]) -> list[Attempt]:
         """The first of these, and another of about as much memory; with a memory limit, under which the fastest ships,
-        two."""
-        if self._job.options.ram_bytes is not None:
-            return list(tried[:2])
+        the two fastest that one reading holds within it, or the first two."""
+        limit = self._job.options.ram_bytes
+        if limit is not None:
+            within = [one for one in tried if one.peak_bytes <= limit]
+            return sorted(within, key=lambda one: one.growth.cpu_s)[:2] or list(tried[:2])
         return [one for one in tried[:2] if one.peak_bytes <= (1 + ALIKE) * tried[0].peak_bytes]
 
     def fits(self, one: Attempt) -> bool:
