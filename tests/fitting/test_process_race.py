@@ -11,11 +11,12 @@ from downset.errors import LoadError
 from downset.fitting import process_race, processes
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions, Notes
-from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, smallest
+from downset.fitting.process_pattern import quicker
+from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, fastest_within, smallest
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER_MAPPED, SLOWER
 from downset.results.processes import ProcessGrowth
-from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, ONE_REGION, TRIMMED
+from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, ONE_REGION, TRIMMED, WITH_PATTERN
 
 ORIGINAL_BYTES = 100
 
@@ -85,6 +86,23 @@ def test_what_ships_is_the_least_of_all_that_keeps_to_the_limits(seed, tmp_path,
     gained = files and originals - min(files) >= LEAST_GAIN * originals
     assert smallest(timed).peak_bytes <= 1.01 * (min(files) if gained else originals)
     assert smallest(timed).peak_bytes <= 1.02 * by_hand
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_under_a_memory_limit_the_fastest_ships_that_keeps_to_it(seed, tmp_path, monkeypatch):
+    bench = Bench(seed, tmp_path, monkeypatch)
+    limit = int(bench.random.integers(1000, 2100))
+    bench.job.options = replace(bench.job.options, ram_bytes=limit)
+    shipped = fastest_within(bench.race().timed(), limit)
+    most = LARGER_MAPPED * ORIGINAL_BYTES
+    every = [one for one in (bench.default, *bench.others) if one.file.path.stat().st_size <= most]
+    fits = [one for one in every if bench.of(one).peak_bytes <= limit]
+    files = [bench.of(one).cpu_s for one in fits if not one.by_hand]
+    if fits:
+        assert bench.of(shipped).peak_bytes <= limit
+        assert bench.of(shipped).cpu_s <= min(files, default=np.inf), "whatever takes less"
+    else:
+        assert bench.of(shipped).peak_bytes == min(bench.of(one).peak_bytes for one in every)
 
 
 def test_an_attempt_that_one_reading_rules_out_has_no_other(tmp_path, monkeypatch):
@@ -215,6 +233,7 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(tmp_path, 
     monkeypatch.setattr(processes, "_with_arena", lambda job, file: file)
     monkeypatch.setattr(processes, "_taken", lambda file, tried: tried)
     monkeypatch.setattr(Race, "narrowed", lambda race, best: best)
+    monkeypatch.setattr(processes, "quicker", lambda job, race, best: (best, None))
     monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
     candidates = SimpleNamespace(original=bench.default.file)
     choice = processes._chosen(bench.job, None, candidates, bench.race())
@@ -245,6 +264,48 @@ def test_an_arena_that_holds_less_ships_unless_its_process_takes_more(seed, tmp_
     assert (shipped.file.settings.region_bytes == 4_864) == expected
     assert shipped.file.measured["held_bytes"] == (5_000 if expected else 1 << 20)
     assert (shipped in race.measured) == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_memory_pattern_ships_where_runs_are_faster_and_the_process_no_larger(seed, tmp_path, monkeypatch):
+    """By the settings that double and by those of one region, whose first region is found again with the pattern."""
+    bench = Bench(seed, tmp_path, monkeypatch)
+    draw = bench.random.choice
+    one_region, ranges, limit = bool(draw([True, False])), draw([None, None, object()]), draw([None, 1_008_000])
+    cpu_s, high = float(draw([0.001, 0.001, 0.03])), float(draw([0.9, 0.99, 1.0, 1.1]))
+    peak, anonymous = (float(draw([0.9, 1.0, 1.009, 1.02])) for _ in range(2))
+    settings = ONE_REGION[MAPPED[0].name].with_region(512) if one_region else MAPPED[0]
+    usual = ProcessGrowth(1_000_000, 500_000, 1, 1, cpu_s, most_bytes=1_000_000)
+    most = int(1_000_000 * peak)
+    own = ProcessGrowth(most, int(500_000 * anonymous), 1, 1, cpu_s, most_bytes=most)
+    best = bench.attempt("file", bench.file("f", 100), settings)
+    best = replace(best, file=replace(best.file, measured={"held_bytes": 7}), readings=(usual,))
+    bench.true |= {(best.file.path, settings.name): usual, (best.file.path, WITH_PATTERN[settings.name].name): own}
+    timed = []
+
+    def time(pairs, **_):
+        timed.append([one.name for _, one in pairs])
+        return [SimpleNamespace(ratio_high=1.0), SimpleNamespace(ratio_high=high)]
+
+    taken = SimpleNamespace(nbytes={"held_bytes": 5})
+    sessions = SimpleNamespace(narrow=lambda path, one, **_: (one.with_region(4_864), taken), time=time)
+    bench.job.target, bench.job.ranges = SimpleNamespace(sessions=sessions), ranges
+    bench.job.options = replace(bench.job.options, ram_bytes=None if limit is None else int(limit))
+    race = Race(bench.job, bench.default, 0.01)
+    shipped, default = quicker(bench.job, race, best)
+    tried = ranges is None and cpu_s < 0.02
+    assert timed == ([[settings.name, f"{settings.name}, memory pattern"]] if tried else [])
+    small = peak <= 1.01 and anonymous * 500_000 <= 510_000 and (limit is None or peak * 1_000_000 <= limit)
+    expected = tried and high < 1.0 and small
+    assert shipped.file.settings.name == (f"{settings.name}, memory pattern" if expected else settings.name)
+    assert (default is not None) == (shipped in race.measured) == expected
+    if expected:
+        assert default.file.settings == DEFAULT
+        assert len(default.readings) == len(shipped.readings) == 3
+        region, measured = (4_864, {"held_bytes": 5}) if one_region else (MAPPED[0].region_bytes, None)
+        assert (shipped.file.settings.region_bytes, shipped.file.measured) == (region, measured)
+    else:
+        assert shipped == best
 
 
 def kind_of(file):

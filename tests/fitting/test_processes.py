@@ -18,20 +18,21 @@ from onnx import TensorProto, helper
 
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
-from downset.fitting import summary
+from downset.fitting import mapped_forms, summary
 from downset.fitting.candidates import Candidate
-from downset.fitting.job import FitOptions
+from downset.fitting.job import FitOptions, Notes
+from downset.fitting.mapped_forms import MadeForm, SameOutputs
 from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.trials import shipped_bytes
 from downset.fitting.verdict import check_process
 from downset.formats.onnx.mapped import data_name, has_packed, leave_packed, mapped_bytes, write_mapped
-from downset.formats.onnx.metadata import fitted_metadata
+from downset.formats.onnx.metadata import add_metadata, fitted_metadata
 from downset.reports.fit_document import fit_document
 from downset.results.processes import ProcessGrowth
-from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED
+from downset.results.sessions import BY_HAND, DEFAULT, MAPPED, TRIMMED, WITH_PATTERN
 from downset.runtimes import ort_settings
 from downset.runtimes.growth import figures_of, growths_of, in_turns
-from downset.runtimes.ort_forms import make_form, reorder
+from downset.runtimes.ort_forms import form_outputs, make_form, reorder
 from downset.runtimes.ort_native_script import native_program
 from downset.runtimes.ort_process import process_growths
 from downset.runtimes.processors import processor
@@ -153,6 +154,48 @@ def places(path):
         for value in (value for key, value in entries.items() if key.startswith("prepacked_")):
             for one in value.split("|")[1:]:
                 yield tensor, int(one.split(";")[0]), int(one.split(";")[1]), True
+
+
+def dark_model(path):
+    """A convolution of an image whose results show where the image is bright alone, and a product of a few numbers."""
+    random = np.random.default_rng(5)
+    weights = [constant("w", random.uniform(0.5, 1.0, (8, 3, 3, 3)).astype(np.float32))]
+    weights += [constant("b", np.full(8, -200, np.float32)), constant("v", np.ones((4, 64), np.float32))]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv"),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+        helper.make_node("MatMul", ["s", "v"], ["z"], name="product"),
+    ]
+    shapes = {"x": [1, 3, 12, 12], "s": [1, 4], "y": [1, 8, 10, 10], "z": [1, 64]}
+    values = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
+    graph = helper.make_graph(nodes, "dark", [values["x"], values["s"]], [values["y"], values["z"]], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def test_a_weight_that_bright_images_show_alone_is_compared_too(tmp_path, monkeypatch):
+    path, form = dark_model(tmp_path / "m.onnx"), tmp_path / "f.onnx"
+    make_form(path, form, "none")
+    source = Candidate("original", path, 0, settings=DEFAULT)
+    made = MadeForm(form, source, "none", MAPPED[2:], None, None)
+    job = SimpleNamespace(options=FitOptions(path), notes=Notes())
+    asked = []
+
+    def outputs(path, settings, feeds):
+        asked.append([float(np.abs(array).max()) for run in feeds for array in run.values()])
+        return form_outputs(path, settings, feeds)
+
+    monkeypatch.setattr(mapped_forms, "form_outputs", outputs)
+    assert SameOutputs(job, ds.load(path)).of(made).runs == 4
+    assert max(asked[0][0::2]) == 255 and max(asked[0][1::2]) < 10, "the product's numbers are no image"
+    model = onnx.load(str(form), load_external_data=False)
+    (weights,) = (one for one in model.graph.initializer if one.name == "w")
+    changed = onnx.numpy_helper.to_array(onnx.load(str(path)).graph.initializer[0]).copy()
+    changed[3, 1, 1, 1] *= 1 + 1e-3
+    weights.CopyFrom(constant("w", changed))
+    onnx.save(model, str(form))
+    assert SameOutputs(job, ds.load(path)).of(made) is None
+    assert "not equal bit for bit" in str(job.notes)
 
 
 @pytest.mark.parametrize("model", [wide_model, odd_model], ids=["packed", "odd"])
@@ -383,7 +426,9 @@ def test_the_smallest_gains_enough_or_the_original_ships(tmp_path):
         assert smallest([original, file]) is (file if enough else original), (first, peak, anonymous)
 
 
-@pytest.mark.parametrize("settings", [*MAPPED, TRIMMED[1], *BY_HAND], ids=lambda settings: settings.name)
+@pytest.mark.parametrize(
+    "settings", [*MAPPED, TRIMMED[1], *BY_HAND, WITH_PATTERN[MAPPED[0].name]], ids=lambda settings: settings.name
+)
 def test_cpp_and_csharp_have_every_setting_or_say_what_is_missing(settings, tmp_path):
     for suffix, known in ((".cc", cpp_names), (".cs", csharp_names)):
         code = native_program(tmp_path / "f.onnx", settings, program=tmp_path / f"open{suffix}", version="1")
@@ -392,7 +437,42 @@ def test_cpp_and_csharp_have_every_setting_or_say_what_is_missing(settings, tmp_
         for missing in ("execution_order", "enable_mem_reuse"):
             if missing in settings.options:
                 assert "Missing here" in code
+        off = ("DisableMemPattern();", "EnableMemoryPattern = false")
+        assert any(name in code for name in off) == ("enable_mem_pattern" in settings.options)
         assert ("mallopt" in re.sub(r"(?m)^.*static extern.*$", "", code)) == bool(settings.malloc)
+
+
+@pytest.mark.parametrize("usual", [MAPPED[0], TRIMMED[1]], ids=lambda settings: settings.name)
+def test_the_memory_pattern_is_one_block_from_the_second_run_on(usual, tmp_path):
+    """By the runtime's own profile: kernels of a later run ask the arena for nothing. A file whose metadata name these
+    settings is opened by them."""
+    nodes = [helper.make_node("MatMul", [f"t{place}", "w"], [f"t{place + 1}"], name=f"n{place}") for place in range(4)]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in ("t0", "t4")]
+    weights = [constant("w", np.eye(64, dtype=np.float32))]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    asked = {}
+    for settings in (usual, WITH_PATTERN[usual.name]):
+        path = tmp_path / "m.onnx"
+        add_metadata(model, {"session": settings.name})
+        onnx.save(model, path)
+        assert ort_settings.session_settings(path) == settings
+        session = ort_settings.open_session(onnxruntime, path, settings, profile_prefix=str(tmp_path / "p"))
+        for _ in range(2):
+            session.run(None, {"t0": np.ones((64, 64), np.float32)})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        inner = [one["args"] for one in events if one["name"] in ("n0_kernel_time", "n1_kernel_time")]
+        asked[settings.name] = [int(one["mem_in_use_delta"]) > 0 for one in inner]
+    assert asked == {usual.name: [True] * 4, f"{usual.name}, memory pattern": [True, True, False, False]}
+
+
+@pytest.mark.parametrize("suffix", [".cc", ".cs"])
+def test_numbers_of_an_arena_that_the_interfaces_cannot_hold_are_left_to_the_runtime(suffix, tmp_path):
+    """C++ takes a region as an `int`, C# a limit as a `uint`: a larger number would not compile."""
+    for region, cap, words in ((256, 1 << 20, "1048576, 0, 256, 1"), (1 << 31, 1 << 32, "0, 0, -1, 1")):
+        settings = MAPPED[0].with_region(region).with_cap(cap)
+        code = native_program(tmp_path / "f.onnx", settings, program=tmp_path / f"open{suffix}", version="1")
+        assert f"({words});" in code
 
 
 def cpp_names(settings):
@@ -410,13 +490,12 @@ def csharp_names(settings):
 STUB = """
 #include <cstddef>
 #include <string>
-#include <unordered_map>
 enum OrtAllocatorType { OrtArenaAllocator }; enum OrtMemType { OrtMemTypeDefault };
 enum GraphOptimizationLevel { ORT_DISABLE_ALL, ORT_ENABLE_ALL };
 struct OrtArenaCfg {}; struct OrtMemoryInfo {};
 namespace Ort {
 struct ArenaCfg {
-  explicit ArenaCfg(const std::unordered_map<std::string, size_t>&);
+  ArenaCfg(size_t max_mem, int arena_extend_strategy, int initial_chunk_size_bytes, int max_dead_bytes_per_chunk);
   operator OrtArenaCfg*() const;
 };
 struct MemoryInfo { static MemoryInfo CreateCpu(OrtAllocatorType, OrtMemType); operator const OrtMemoryInfo*() const; };

@@ -140,8 +140,15 @@ class SameOutputs:
         return Comparison(True, 0.0, "ort", proof=Proof(True, optimised=True), runs=len(self._feeds), varies=varies)
 
     def _made(self) -> Feeds:
+        """The user's inputs, or those that are made, with bytes of an image behind them: by smaller values many
+        channels of a detector stay at zero, and a weight of such a channel could be any."""
         options = self._job.options
-        return read_feeds(self._graph, options.inputs) or made_feeds(self._graph, seed=options.seed)
+        if given := read_feeds(self._graph, options.inputs):
+            return given
+        made = made_feeds(self._graph, seed=options.seed)
+        _, smooth, _ = made  # from 0 to 1
+        larger = {name: 255 * array if _is_image(array) else array for name, array in smooth.items()}
+        return [*made, larger] if any(map(_is_image, smooth.values())) else made
 
     def _runs_of_source(self, form: MadeForm) -> list[_Bits]:
         path = form.source.path
@@ -149,6 +156,11 @@ class SameOutputs:
             usual = DEFAULT if form.level == "all" else FILE_ORDER
             self._expected[path] = _bits(form_outputs(path, usual, self._feeds))
         return self._expected[path]
+
+
+def _is_image(array: Any) -> bool:
+    """Whether an input may hold the values of an image: floats by batch, channel, row and column."""
+    return bool(array.dtype.kind == "f" and array.ndim == 4)
 
 
 def _bits(runs: Sequence[Sequence[Any]]) -> list[_Bits]:

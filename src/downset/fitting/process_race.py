@@ -26,6 +26,7 @@ from downset.runtimes.ort_process import process_growths
 from downset.text import counted
 
 __all__ = [
+    "ALIKE",
     "LEAST_GAIN",
     "Attempt",
     "Race",
@@ -51,7 +52,7 @@ _LEAST_DECIDING = 12
 """Further processes that decide also where they take longer: two rounds of the default and of five others."""
 _MOST_OPENED = 60
 """Processes that are measured at most."""
-_ALIKE = 0.01
+ALIKE = 0.01
 """Peaks of two processes differ by chance by up to this share."""
 _HOPELESS = 1.12
 """An attempt whose one reading is slower than the limit by this factor is not timed again."""
@@ -239,7 +240,7 @@ class Race:
         the arena that no run touched do not count for a process, and the arena holds them nevertheless."""
         before = [one for one in self.measured if _is_one_region(one.file, best.file)]
         rounds = min(_MORE_ROUNDS + 1, self._rounds_left(2, self.most))
-        if not rounds or any(one.peak_bytes > (1 + _ALIKE) * best.peak_bytes for one in before):
+        if not rounds or any(one.peak_bytes > (1 + ALIKE) * best.peak_bytes for one in before):
             return best  # one reading says enough
         tried = before or self._one_region(best)
         if not tried:
@@ -250,6 +251,14 @@ class Race:
         self.measured.append(again[1])
         return best if _least(again).file.settings == best.file.settings else again[1]
 
+    def in_turns(self, best: Attempt, other: Attempt) -> list[Attempt]:
+        """The original by default and these two with readings of as many rounds as are left; nothing where there is no
+        round, or where a process failed."""
+        rounds = min(_MORE_ROUNDS + 1, self._rounds_left(3, self.most))
+        tried = [replace(one, readings=()) for one in (self._default, best, other)]
+        read = self._measure(tried, rounds) if rounds else []
+        return read if all(one.readings for one in read) else []
+
     def near(self, best: Attempt) -> str:
         """Names of what another run of the command may choose in place of `best`, as it takes about as much: processes
         of one file differ by chance. Empty where nothing does."""
@@ -258,7 +267,7 @@ class Race:
             other = (one.file.path, one.file.settings) != (best.file.path, best.file.settings)
             ships = not one.is_original or one.by_hand or best.is_original
             gain = 0.0 if one.is_original == best.is_original else LEAST_GAIN
-            alike = one.peak_bytes <= (1 + 3 * _ALIKE + gain) * best.peak_bytes
+            alike = one.peak_bytes <= (1 + 3 * ALIKE + gain) * best.peak_bytes
             if other and ships and alike and _ratio(one, self._default) <= (1 + _NEAR) * self.slower:
                 names[one.file.label] = None
         return "; ".join(names)
@@ -295,26 +304,34 @@ class Race:
     def _wanted(self) -> list[Attempt]:
         """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other
         settings of the original where these may ship."""
-        files = [one for one in self._left if not one.is_original]
+        files = [one for one in self._left if self._is_file(one)]
         hand = [one for one in self._left if one.by_hand and one.peak_bytes < self._default.peak_bytes]
-        others = [one for one in self._left if one.is_original and not one.by_hand]
-        kept_files = [one for one in self._kept if not one.is_original and self._fits(one)]
+        others = [one for one in self._left if not one.by_hand and not self._is_file(one)]
+        kept_files = [one for one in self._kept if self._is_file(one) and self.fits(one)]
         wanted = [] if kept_files else self._first(files)
-        if not any(one.by_hand and self._fits(one) for one in self._kept[1:]):
+        if not any(one.by_hand and self.fits(one) for one in self._kept[1:]):
             wanted += self._first(hand)
         if kept_files or not files:
             least = min((one.peak_bytes for one in kept_files), default=math.inf)
             wanted += [one for one in others if one.peak_bytes < least + LEAST_GAIN * self._default.peak_bytes][:1]
         return wanted
 
+    def _is_file(self, one: Attempt) -> bool:
+        """Whether it may ship without a gain over the original: a file, and under a memory limit also the original with
+        other settings than those by hand."""
+        return not one.is_original or (self._job.options.ram_bytes is not None and not one.by_hand)
+
     def _first(self, tried: Sequence[Attempt]) -> list[Attempt]:
         """The first of these, and another of about as much memory; with a memory limit, under which the fastest ships,
-        two."""
-        if self._job.options.ram_bytes is not None:
-            return list(tried[:2])
-        return [one for one in tried[:2] if one.peak_bytes <= (1 + _ALIKE) * tried[0].peak_bytes]
+        the two fastest that one reading holds within it, or the first two."""
+        limit = self._job.options.ram_bytes
+        if limit is not None:
+            within = [one for one in tried if one.peak_bytes <= limit]
+            return sorted(within, key=lambda one: one.growth.cpu_s)[:2] or list(tried[:2])
+        return [one for one in tried[:2] if one.peak_bytes <= (1 + ALIKE) * tried[0].peak_bytes]
 
-    def _fits(self, one: Attempt) -> bool:
+    def fits(self, one: Attempt) -> bool:
+        """Whether no process of it grew by more than the limit, where there is one."""
         limit = self._job.options.ram_bytes
         return limit is None or one.growth.most_bytes <= limit
 
@@ -366,9 +383,9 @@ def _least(tried: Sequence[Attempt]) -> Attempt:
     those that have about as few, the fastest; of those that are about as fast, the one with the fewest bytes on disk,
     and of equal ones that whose arena holds least."""
     lowest = min(one.growth.peak_bytes for one in tried)
-    near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + _ALIKE)]
+    near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + ALIKE)]
     fewest = min(one.growth.peak_anonymous_bytes for one in near)
-    alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + _ALIKE * lowest]
+    alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + ALIKE * lowest]
     quickest = min(one.growth.cpu_s for one in alike)
     quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
     return min(quick, key=lambda one: (one.disk_bytes, one.held_bytes, one.growth.peak_bytes))

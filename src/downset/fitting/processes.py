@@ -17,6 +17,7 @@ from downset.fitting.job import Job
 from downset.fitting.mapped_forms import SameOutputs, forms_of
 from downset.fitting.measuring import in_use, measure
 from downset.fitting.planning import Planned, folded_plan
+from downset.fitting.process_pattern import quicker
 from downset.fitting.process_race import (
     LEAST_GAIN,
     Attempt,
@@ -191,8 +192,9 @@ def _chosen(job: Job, graph: Graph, candidates: Candidates, race: Race) -> FileC
         except DownsetError as error:  # the original is not compared
             job.notes.add(Message(f"not the {best.file.label} file: ", error.message))
             race.refuse(best)
-    best = race.narrowed(best)
-    rows = {(one.file.name, one.file.settings.name): one.row() for one in [*race.measured, *timed] if one.file.settings}
+    best, default = quicker(job, race, race.narrowed(best))
+    read = [*race.measured, *timed, *filter(None, [default])]
+    rows = {(one.file.name, one.file.settings.name): one.row() for one in read if one.file.settings}
     by_hand = min((one for one in timed if one.by_hand), key=lambda one: one.peak_bytes)
     process = ProcessFit(tuple(rows.values()), best.row(), by_hand.row(), race.slower, race.larger)
     file = _with_arena(job, best.file)
@@ -201,7 +203,7 @@ def _chosen(job: Job, graph: Graph, candidates: Candidates, race: Race) -> FileC
     job.notes.add(race.note, *_notes(job, best, race.measured))
     if near := race.near(best):
         job.notes.add(f"takes about as much memory, so that another run may choose it: {near}")
-    shown = (_taken(candidates.original, timed[0]), _taken(file, best))
+    shown = (_taken(candidates.original, default or timed[0]), _taken(file, best))
     return FileChoice(file, outputs, shown, (), process)
 
 

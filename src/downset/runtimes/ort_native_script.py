@@ -40,6 +40,8 @@ _CSHARP = {
 }
 """Lines by attribute of Python's `SessionOptions`; the switches among these are only ever turned off."""
 
+_ARENA = "max_mem, arena_extend_strategy, initial_chunk_size_bytes, max_dead_bytes_per_chunk"
+
 
 def native_program(
     model: Named,
@@ -87,6 +89,14 @@ def _lines(settings: SessionSettings, lines_of: Mapping[str, str], levels: Mappi
     return lines
 
 
+def _arena(settings: SessionSettings) -> str:
+    """The arguments of an arena in C++ and C#, in the sequence of `_ARENA`, which all versions of the runtime have. A
+    region that is no `int` there is left to the runtime, and so is a limit beyond C#'s `uint`."""
+    limits = zip(_ARENA.split(", "), (1 << 32, 2, 1 << 31, 1 << 31), (0, -1, -1, -1), strict=True)
+    values = ((settings.arena.get(name, usual), most, usual) for name, most, usual in limits)
+    return ", ".join(str(value if value < most else usual) for value, most, usual in values)
+
+
 def _indented(lines: Sequence[str], by: int) -> str:
     return "".join(f"{' ' * by}{line}\n" for line in lines)
 
@@ -100,9 +110,7 @@ def _cpp(model: str, settings: SessionSettings, comment: str) -> str:
     if settings.arena:
         lines += [
             "auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);",
-            "Ort::ArenaCfg arena({",
-            *(f'    {{"{name}", {value}}},' for name, value in settings.arena.items()),
-            "});",
+            f"Ort::ArenaCfg arena({_arena(settings)});  // {_ARENA}",
             "env.CreateAndRegisterAllocator(memory, arena);",
         ]
     lines += ["Ort::SessionOptions options;", *_lines(settings, _CPP, {})]
@@ -116,13 +124,10 @@ def _csharp(model: str, settings: SessionSettings, comment: str) -> str:
         set_parameters = " ".join(f"mallopt({MALLOPT[name]}, {value});" for name, value in settings.malloc.items())
         lines.append(f"try {{ {set_parameters} }} catch (Exception) {{ }}  // no glibc")
     if settings.arena:
-        arena = settings.arena
-        first = arena.get("initial_chunk_size_bytes", -1)
         lines += [
             "var memory = new OrtMemoryInfo(OrtMemoryInfo.allocatorCPU, OrtAllocatorType.ArenaAllocator, 0, "
             "OrtMemType.Default);",
-            f"var arena = new OrtArenaCfg({arena['max_mem']}, {arena['arena_extend_strategy']}, {first}, "
-            f"{arena['max_dead_bytes_per_chunk']});",
+            f"var arena = new OrtArenaCfg({_arena(settings)});  // {_ARENA}",
             "OrtEnv.Instance().CreateAndRegisterAllocator(memory, arena);",
         ]
     levels = {name: f"ORT_{level}" for name, level in _LEVELS.items()}
@@ -156,7 +161,8 @@ public static class FittedSession
     [DllImport("libc")]
     private static extern int mallopt(int parameter, int value);
 
-    /// <summary>A session by these settings. folder: that of this file, from which the model is found.</summary>
+    /// <summary>A session by these settings. folder: that of this file, from which the model is found. Call it once in
+    /// a process.</summary>
     public static InferenceSession Open(string folder)
     {{
 {settings}        return new InferenceSession(Path.Combine(folder, "{model}"), options);

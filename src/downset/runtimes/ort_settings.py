@@ -20,7 +20,16 @@ from downset.extras import onnxruntime_library
 from downset.formats.onnx.metadata import fitted_metadata
 from downset.messages import Call, Setting
 from downset.process.limits import machine_bytes
-from downset.results.sessions import BY_HAND, DEFAULT, FITTED, MAPPED, ONE_REGION, TRIMMED, SessionSettings
+from downset.results.sessions import (
+    BY_HAND,
+    DEFAULT,
+    FITTED,
+    MAPPED,
+    ONE_REGION,
+    TRIMMED,
+    WITH_PATTERN,
+    SessionSettings,
+)
 from downset.runtimes.processors import processor
 from downset.text import brief
 
@@ -41,7 +50,10 @@ __all__ = [
 Array = npt.NDArray[Any]
 MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M_ARENA_MAX": -8}
 """The numbers of glibc's parameters, as malloc.h has them."""
-_ALL = {settings.name: settings for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *ONE_REGION.values(), *TRIMMED)}
+_ALL = {
+    settings.name: settings
+    for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *ONE_REGION.values(), *TRIMMED, *WITH_PATTERN.values())
+}
 
 
 def has_mallopt() -> bool:
