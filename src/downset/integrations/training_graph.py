@@ -29,11 +29,12 @@ __all__ = [
     "with_host",
 ]
 
-_STATES = 5_000
-"""How many states the search for the order of one choice may visit."""
+_STATES = 2_000
+"""How many states the search for the order of one choice may visit: too few for the bounds from pairs of operators, on
+which no choice depends."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
-_PRICED = 40_000
-"""The most operators of all choices together: about a second of a processor."""
+_PRICED = 60_000
+"""The most operators of all choices together: one to two seconds of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
