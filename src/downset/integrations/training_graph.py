@@ -12,9 +12,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from downset.budget import Budget
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
 from downset.integrations.scheduler_order import live_at
-from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.liveness import OrderProblem, Storage, peak_bytes
+from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
@@ -181,11 +183,12 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     peak = bound = 0
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):
-        order = plan_order(problem, work_limit=_STATES, time_limit_s=math.inf)
-        bound = max(bound, int(order.evidence.bound))
-        if order.peak_bytes > peak:
-            peak = order.peak_bytes
-            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.steps)[1])
+        found = optimal(problem, clock=Budget(math.inf, _STATES).start())
+        its_peak = peak_bytes(problem, found.solution)
+        bound = max(bound, found.bound)
+        if its_peak > peak:
+            peak = its_peak
+            live = dict.fromkeys(owners[storage] for storage in live_at(problem, found.solution)[1])
             at_peak = tuple(operator for operator in live if operator not in graph.late)
     return Priced(cost, peak, peak == bound, at_peak)
 
@@ -270,11 +273,13 @@ def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
 
 def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
     """The early operator that has the most others before it. Copies run after it, as the loss does in a step."""
-    before: dict[int, set[int]] = {}
+    before: dict[int, int] = {}  # masks
     for v in range(len(graph.reads)):
         if v not in graph.late and v in alive:
-            before[v] = {v}.union(*(before[source] for source in graph.reads[v]))
-    return frozenset([max(before, key=lambda v: (len(before[v]), -v))]) if before else frozenset()
+            before[v] = 1 << v
+            for source in graph.reads[v]:
+                before[v] |= before[source]
+    return frozenset([max(before, key=lambda v: (before[v].bit_count(), -v))]) if before else frozenset()
 
 
 def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[int]]]:

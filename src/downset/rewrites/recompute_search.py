@@ -30,6 +30,8 @@ _BREADTH = 6
 _SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _KEPT_SHARES = (0.0, 0.3, 0.6)
 """Shares of the bytes that are kept: those of the operators that cost most to run again, for each byte."""
+_FIRST = 9
+"""The most divisions that are tried before changes of the best of them."""
 _DIVISIONS = 8
 """The smallest part that is taken out of a set is one of this many."""
 
@@ -172,12 +174,14 @@ def _proposals(
     everything = needed(step, range(len(step.may)), late)
     crossing = _crossing(step, everything)
     whole, *parts = _segment_sets(step, everything, crossing, seeds) or [[]]
-    for again in [*seeds, *_divided_sets(step, late, everything, crossing)]:
+    divided = _divided_sets(step, late, everything, crossing)
+    first = divided[:: -(-len(divided) // _FIRST) or 1]
+    for again in [*seeds, *first]:
         judged = yield again
         choices.append(judged)
     choices += yield from _at_peak(step, units, min(choices, key=_by_peak))
     choices += yield from _smaller(step, units, min(choices, key=_by_peak))
-    for again in whole:
+    for again in [*divided, *whole]:
         judged = yield again
         choices.append(judged)
     choices += yield from _at_peak(step, units, min(choices, key=_by_peak))
