@@ -67,6 +67,8 @@ class TrainingGraph:
     """Whether the backward pass may write over what the forward pass saved for it."""
     moved: frozenset[int] = frozenset()
     """Operators whose second run is a copy of the first one's result from the host, where it was put meanwhile."""
+    workspaces: tuple[int, ...] = ()
+    """Bytes that a library allocates while it runs the operator, in addition to its results; none if empty."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -167,7 +169,8 @@ def _least_needed(graph: TrainingGraph) -> int:
     least = 0
     for v, reads in enumerate(graph.reads):
         if not graph.loops[v]:
-            least = max(least, graph.nbytes[v] + sum(graph.nbytes[source] for source in reads))
+            own = graph.nbytes[v] + (graph.workspaces[v] if graph.workspaces else 0)
+            least = max(least, own + sum(graph.nbytes[source] for source in reads))
     for side in (graph.kept & graph.late, graph.kept - graph.late) if graph.apart else (graph.kept,):
         least = max(least, sum(graph.nbytes[v] for v in side))
     return least
@@ -376,6 +379,10 @@ def _problem(
         if nbytes and (read or (own and (v in kept or v not in inner))):
             returned = not own and copied.origin[v] in graph.kept
             storages.append(Storage(nbytes, own, read or own, kept=v in kept or returned))
+            owners.append(copied.origin[v])
+        inner_bytes = graph.workspaces[copied.origin[v]] if graph.workspaces and own else 0
+        if inner_bytes and not (v in copies and copied.origin[v] in graph.moved):
+            storages.append(Storage(inner_bytes, own, own))
             owners.append(copied.origin[v])
     problem = OrderProblem(
         tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)
