@@ -41,4 +41,5 @@ def row_of_process(module: str, network: str, way: str, *options: str, fresh: bo
 
 def check_losses(row: Row, eager: Row) -> None:
     if any(abs(a - b) > TOLERANCE * abs(b) for a, b in zip(row["losses"], eager["losses"], strict=True)):
-        raise SystemExit(f"{row['network']}: losses differ: {row['way']} {row['losses']}, eager {eager['losses']}")
+        how = row["rung"] if "rung" in row else row["way"]
+        raise SystemExit(f"{row['network']}: losses differ: {how} {row['losses']}, eager {eager['losses']}")

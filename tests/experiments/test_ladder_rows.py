@@ -5,6 +5,7 @@ Recorded times are printed against the rung below, and not held here: other work
 
 import pytest
 
+from experiments.inductor.fresh_process import check_losses
 from experiments.inductor.ladder import CASES, RUNGS, worse_than_below
 from experiments.rows import load_rows
 
@@ -19,6 +20,15 @@ def row(rung, peak_bytes, step_cpu_s):
 def test_a_rung_is_worse_by_two_percent_of_memory_or_five_of_time(peak_bytes, step_cpu_s, worse):
     rows = [row("forward and backward", peak_bytes, step_cpu_s), row("torch.compile", 100, 1.0), row("eager", 1, 0.1)]
     assert bool(worse_than_below(rows)) is worse
+
+
+@pytest.mark.parametrize(("field", "way"), [("rung", "torch.compile"), ("way", "ours 0.2")])
+def test_losses_that_differ_are_told_with_the_way_that_has_them(field, way):
+    """A row of the ladder names its rung, one of the ways by hand its way."""
+    eager = {"network": "guide", field: "eager", "losses": [1.0, 0.5]}
+    check_losses({**eager, field: way, "losses": [1.0, 0.5004]}, eager)
+    with pytest.raises(SystemExit, match=rf"guide: losses differ: {way} \[1.0, 0.51\], eager"):
+        check_losses({**eager, field: way, "losses": [1.0, 0.51]}, eager)
 
 
 def test_no_recorded_rung_takes_more_memory_than_the_one_below():

@@ -9,7 +9,7 @@ process.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +57,14 @@ class Traced:
     """By fx node: the operators that make what it holds, empty for an input."""
 
 
-def traced(fx_graph: Any, late: Collection[Any], *, apart: bool) -> Traced:
+def traced(fx_graph: Any, late: Collection[Any], *, apart: bool, workspaces: Mapping[Any, int] | None = None) -> Traced:
     """The training graph of an fx graph. `late`: the nodes of its backward pass. `apart`: whether forward and backward
-    are two graphs. The update of a whole step is not part of it, where it takes no memory of its own."""
+    are two graphs. The update of a whole step is not part of it, where it takes no memory of its own. `workspaces`:
+    bytes that a library allocates inside nodes, in addition to their results."""
     reader = _NodeReader()
     for node in fx_graph.nodes:
         reader.take(node)
-    return reader.result(late, apart=apart)
+    return reader.result(late, workspaces or {}, apart=apart)
 
 
 class _NodeReader:
@@ -121,7 +122,7 @@ class _NodeReader:
         storages = {tensor.untyped_storage()._cdata for of in node.all_input_nodes for tensor in _tensors(of)}
         return any(tensor.untyped_storage()._cdata in storages for tensor in _tensors(node))
 
-    def result(self, late: Collection[Any], *, apart: bool) -> Traced:
+    def result(self, late: Collection[Any], workspaces: Mapping[Any, int], *, apart: bool) -> Traced:
         from torch._functorch.config import donated_buffer
 
         behind = {number for number, node in enumerate(self.nodes) if node in late}
@@ -156,6 +157,7 @@ class _NodeReader:
             expressions=tuple(None if waits[number] else self._expression(number) for number in range(len(self.nodes))),
             inlining=self._inlining(),
             donated=apart and bool(donated_buffer),
+            workspaces=tuple(workspaces.get(node, 0) for node in self.nodes) if workspaces else (),
         )
         if apart:
             return Traced(graph, tuple(self.nodes), self.sources)

@@ -16,6 +16,7 @@ from typing import Any
 from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
+from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
@@ -24,7 +25,7 @@ from downset.integrations.random_operators import draws
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
 from downset.integrations.user_warning import warn_user
-from downset.memory.liveness import OrderProblem, peak_bytes, profile
+from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.results.inspections import StepNeed
 from downset.text import format_bytes
 
@@ -150,7 +151,7 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     whether every kernel is a call of its own."""
     if len(nodes) < 2:
         return nodes, None
-    scheduler = _planned(nodes)
+    scheduler = _planned(nodes, workspaces=single)
     counted = scheduler.problem
     joined = [False] * len(nodes) if single else _joined(nodes)
     planned = planned_order(nodes, counted.predecessors, lambda node: [*_origins(node)])
@@ -193,7 +194,8 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     return [nodes[step] for step in runs], order_report
 
 
-def _planned(nodes: list[Any]) -> _SchedulerProblem:
+def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
+    """`workspaces`: whether what libraries allocate inside calls counts, as it does where a limit is set."""
     from torch._inductor import memory
     from torch._inductor.virtualized import V
     from torch.utils._ordered_set import OrderedSet
@@ -215,9 +217,26 @@ def _planned(nodes: list[Any]) -> _SchedulerProblem:
     left_out = kept_in_kernels(nodes, {*scheduler.mutation_real_name, *scheduler.mutation_renames})
     named = zip(names_of_storages(nodes, inputs, outputs), estimated.storages, strict=True)
     allocated = [(name, storage) for name, storage in named if name not in left_out]
+    allocated += _workspaces(nodes) if workspaces else []
     problem = replace(estimated, storages=tuple(storage for _, storage in allocated))
     names = tuple(name for name, _ in allocated)
     return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, names, orders)
+
+
+def _workspaces(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
+    """What libraries allocate inside calls, each under the name of the buffer that the call makes."""
+    calls = {
+        position: [*_origins(node)]
+        for position, node in enumerate(nodes)
+        if node.is_extern() and type(node.node).__name__ != "MultiOutput"  # one of the results of a call
+    }
+    nbytes = workspaces_of({of: None for origins in calls.values() for of in origins})
+    most = {position: max((nbytes.get(of, 0) for of in origins), default=0) for position, origins in calls.items()}
+    return [
+        (next(iter(nodes[position].get_buffer_names())), Storage(of, (position,), (position,)))
+        for position, of in most.items()
+        if of
+    ]
 
 
 def _inductor_order(nodes: list[Any]) -> list[Any]:

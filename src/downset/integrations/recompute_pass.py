@@ -18,6 +18,7 @@ from typing import Any
 
 from downset.compiled import RecomputeReport, RepeatedOperator
 from downset.errors import UsageError
+from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
@@ -206,7 +207,8 @@ def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> Non
     )
     if not node_info.required_bw_nodes:
         return
-    graph = traced(gm.graph, _backward(gm.graph, node_info), apart=True)
+    workspaces = workspaces_of(gm.graph.nodes)
+    graph = traced(gm.graph, _backward(gm.graph, node_info), apart=True, workspaces=workspaces)
     theirs = _their_sets(gm, node_info, graph)
     again = _chosen({1: graph}, settings, theirs).again
     if set(again) == theirs[0]:
@@ -297,7 +299,11 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
         return
     limited = settings.peak_bytes is not None
     variants = {1: graph, **(chunked_graphs(graph) if limited else {})}
-    traces = {count: traced(of, behind_forward(of).keys(), apart=False) for count, of in variants.items()}
+    workspaces = {count: workspaces_of(of.nodes) if limited else {} for count, of in variants.items()}
+    traces = {
+        count: traced(of, behind_forward(of).keys(), apart=False, workspaces=workspaces[count])
+        for count, of in variants.items()
+    }
     if limited:
         chosen = _chosen(traces, settings, ())
         repeated = chosen.again
@@ -306,7 +312,7 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
     elif not (repeated := nearly_free(traces[1].graph, settings.choices)):
         return
     late = behind_forward(graph)
-    trace = traced(graph, late.keys(), apart=False)
+    trace = traced(graph, late.keys(), apart=False, workspaces=workspaces_of(graph.nodes) if limited else None)
     again = {trace.nodes[operator] for operator in repeated}
     operators = set(trace.nodes)
     copies: dict[Any, Any] = {}

@@ -12,9 +12,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from downset.budget import Budget
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
 from downset.integrations.scheduler_order import live_at
-from downset.memory.liveness import OrderProblem, Storage
+from downset.memory.liveness import OrderProblem, Storage, peak_bytes
+from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import Choice, StepGraph, front, search
 
@@ -29,11 +31,12 @@ __all__ = [
     "with_host",
 ]
 
-_STATES = 5_000
-"""How many states the search for the order of one choice may visit."""
+_STATES = 2_000
+"""How many states the search for the order of one choice may visit: too few for the bounds from pairs of operators, on
+which no choice depends."""
 _MOST_CHOICES, _FEWEST_CHOICES = 100, 8
-_PRICED = 40_000
-"""The most operators of all choices together: about a second of a processor."""
+_PRICED = 60_000
+"""The most operators of all choices together: one to two seconds of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class TrainingGraph:
     """Whether the backward pass may write over what the forward pass saved for it."""
     moved: frozenset[int] = frozenset()
     """Operators whose second run is a copy of the first one's result from the host, where it was put meanwhile."""
+    workspaces: tuple[int, ...] = ()
+    """Bytes that a library allocates while it runs the operator, in addition to its results; none if empty."""
 
     def step(self) -> StepGraph:
         return StepGraph(self.reads, self.nbytes, self.costs, self.may)
@@ -164,7 +169,8 @@ def _least_needed(graph: TrainingGraph) -> int:
     least = 0
     for v, reads in enumerate(graph.reads):
         if not graph.loops[v]:
-            least = max(least, graph.nbytes[v] + sum(graph.nbytes[source] for source in reads))
+            own = graph.nbytes[v] + (graph.workspaces[v] if graph.workspaces else 0)
+            least = max(least, own + sum(graph.nbytes[source] for source in reads))
     for side in (graph.kept & graph.late, graph.kept - graph.late) if graph.apart else (graph.kept,):
         least = max(least, sum(graph.nbytes[v] for v in side))
     return least
@@ -180,11 +186,12 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     peak = bound = 0
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):
-        order = plan_order(problem, work_limit=_STATES, time_limit_s=math.inf)
-        bound = max(bound, int(order.evidence.bound))
-        if order.peak_bytes > peak:
-            peak = order.peak_bytes
-            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.steps)[1])
+        found = optimal(problem, clock=Budget(math.inf, _STATES).start())
+        its_peak = peak_bytes(problem, found.solution)
+        bound = max(bound, found.bound)
+        if its_peak > peak:
+            peak = its_peak
+            live = dict.fromkeys(owners[storage] for storage in live_at(problem, found.solution)[1])
             at_peak = tuple(operator for operator in live if operator not in graph.late)
     return Priced(cost, peak, peak == bound, at_peak)
 
@@ -269,11 +276,13 @@ def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
 
 def _last_early(graph: TrainingGraph, alive: Collection[int]) -> frozenset[int]:
     """The early operator that has the most others before it. Copies run after it, as the loss does in a step."""
-    before: dict[int, set[int]] = {}
+    before: dict[int, int] = {}  # masks
     for v in range(len(graph.reads)):
         if v not in graph.late and v in alive:
-            before[v] = {v}.union(*(before[source] for source in graph.reads[v]))
-    return frozenset([max(before, key=lambda v: (len(before[v]), -v))]) if before else frozenset()
+            before[v] = 1 << v
+            for source in graph.reads[v]:
+                before[v] |= before[source]
+    return frozenset([max(before, key=lambda v: (before[v].bit_count(), -v))]) if before else frozenset()
 
 
 def _problems(graph: TrainingGraph, copied: _Copied) -> list[tuple[OrderProblem, list[int]]]:
@@ -370,6 +379,10 @@ def _problem(
         if nbytes and (read or (own and (v in kept or v not in inner))):
             returned = not own and copied.origin[v] in graph.kept
             storages.append(Storage(nbytes, own, read or own, kept=v in kept or returned))
+            owners.append(copied.origin[v])
+        inner_bytes = graph.workspaces[copied.origin[v]] if graph.workspaces and own else 0
+        if inner_bytes and not (v in copies and copied.origin[v] in graph.moved):
+            storages.append(Storage(inner_bytes, own, own))
             owners.append(copied.origin[v])
     problem = OrderProblem(
         tuple(tuple(sorted(of)) for of in before), tuple(storages), _in_place(graph, copied, lasts, storages)

@@ -56,6 +56,7 @@ def without_update(graph: TrainingGraph, update: Collection[int]) -> tuple[Train
         may=tuple(graph.may[v] and v not in reads_of for v in kept),
         kept=frozenset(number[v] for v in graph.kept if v in number and v not in reads_of),
         late=frozenset(number[v] for v in graph.late if v in number),
+        workspaces=tuple(0 if v in reads_of else graph.workspaces[v] for v in kept) if graph.workspaces else (),
         expressions=tuple(None if v in reads_of else graph.expressions[v] for v in kept) if graph.expressions else (),
     ), tuple(kept)
 

@@ -107,7 +107,7 @@ def _check_in_place(problem: OrderProblem, count: int) -> None:
     if problem.in_place and len(problem.in_place) != count:
         raise UsageError(f"in_place has {len(problem.in_place)} entries; give one for each of the {count} operators")
     listed = (*problem.in_place, *problem.in_place_bytes)
-    if not all(isinstance(candidates, Sequence) and all(map(is_whole, candidates)) for candidates in listed):
+    if not all(isinstance(candidates, (tuple, Sequence)) and all(map(is_whole, candidates)) for candidates in listed):
         raise UsageError("in_place and in_place_bytes hold one tuple of whole numbers for each operator")
     if problem.in_place_bytes and [*map(len, problem.in_place_bytes)] != [*map(len, problem.in_place)]:
         raise UsageError("in_place_bytes does not have one number for each storage in in_place")
@@ -135,6 +135,6 @@ def _check_in_place(problem: OrderProblem, count: int) -> None:
 
 def _ascending(operators: Sequence[int], count: int) -> bool:
     """Whether the value is a list of operators below `count`, ascending, each once."""
-    if not isinstance(operators, Sequence) or not all(map(is_whole, operators)):
+    if not isinstance(operators, (tuple, Sequence)) or not all(map(is_whole, operators)):  # a tuple is seen at once
         return False
     return all(one < other for one, other in pairwise((-1, *operators, count)))

@@ -5,8 +5,10 @@ Source: ours. Activation checkpointing (Chen et al., arXiv 1604.06174) keeps the
 Names: `late` operators run behind the split. `again` is a set of earlier operators that run a second time; late
     operators read the results of these copies. Late operators need every copy, directly or through other copies.
 Complexity: one call of the caller's `judge` for each set, at most about `most` calls. If there are no more sets than
-    `most`, all are tried; else those of the caller, then sets from segments, by a dynamic program and of about equal
-    bytes, then changes of what lives at the least peak, then sets of the front without a part, then a descent.
+    `most`, all are tried; else those of the caller, then sets from segments by a dynamic program, changes of what lives
+    at the least peak, the least set without a part, segments of about equal bytes, then the front likewise, and a
+    descent. Changes and parts first take together what repeats itself in the blocks of a network (recompute_units.py):
+    their number does not grow with the blocks.
 Deviations: the sets proposed do not depend on the limit of bytes, and each set depends only on those before it. So a
     larger limit never costs more, and a larger `most` never finds a worse set.
 """
@@ -19,6 +21,7 @@ from itertools import accumulate, chain, combinations
 from typing import Any, Generic, Protocol, TypeVar
 
 from downset.rewrites.recompute_segments import divisions
+from downset.rewrites.recompute_units import units_of
 
 __all__ = ["Choice", "StepGraph", "front", "needed", "search"]
 
@@ -27,6 +30,8 @@ _BREADTH = 6
 _SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _KEPT_SHARES = (0.0, 0.3, 0.6)
 """Shares of the bytes that are kept: those of the operators that cost most to run again, for each byte."""
+_FIRST = 9
+"""The most divisions that are tried before changes of the best of them."""
 _DIVISIONS = 8
 """The smallest part that is taken out of a set is one of this many."""
 
@@ -76,6 +81,8 @@ class Choice(Generic[J]):
         return self.judged.cost, self.judged.peak_bytes, -len(self.late), self.again
 
 
+_Units = Sequence[tuple[int, ...]]
+"""By operator: those that a move takes together with it."""
 _Proposals = Generator[Collection[int], Choice[J], None]
 
 
@@ -93,6 +100,7 @@ def search(
     first split.
     """
     tried: dict[tuple[tuple[int, ...], frozenset[int]], Choice[J]] = {}
+    units = units_of(step.reads, list(zip(step.nbytes, step.costs, step.may, strict=True)))
 
     def judged(again: Collection[int], late: frozenset[int]) -> Choice[J]:
         key = needed(step, again, late), late
@@ -107,7 +115,7 @@ def search(
             judged(again, late)
         return list(tried.values()), True
     for late in splits:
-        proposals = _proposals(step, late, seeds, [judged((), late)])
+        proposals = _proposals(step, units, late, seeds, [judged((), late)])
         seeds = ()
         proposed = next(proposals, None)
         while proposed is not None and len(tried) < most:
@@ -156,27 +164,39 @@ def _all_sets(
 
 
 def _proposals(
-    step: StepGraph, late: frozenset[int], seeds: Sequence[Collection[int]], choices: list[Choice[J]]
+    step: StepGraph,
+    units: _Units,
+    late: frozenset[int],
+    seeds: Sequence[Collection[int]],
+    choices: list[Choice[J]],
 ) -> _Proposals[J]:
+    alone = [(operator,) for operator in range(len(step.may))]
     everything = needed(step, range(len(step.may)), late)
     crossing = _crossing(step, everything)
     whole, *parts = _segment_sets(step, everything, crossing, seeds) or [[]]
-    for again in [*seeds, *_divided_sets(step, late, everything, crossing), *whole]:
+    divided = _divided_sets(step, late, everything, crossing)
+    first = divided[:: -(-len(divided) // _FIRST) or 1]
+    for again in [*seeds, *first]:
         judged = yield again
         choices.append(judged)
-    choices += yield from _at_peak(step, min(choices, key=_by_peak))
-    choices += yield from _smaller(step, min(choices, key=_by_peak))
+    choices += yield from _at_peak(step, units, min(choices, key=_by_peak))
+    choices += yield from _smaller(step, units, min(choices, key=_by_peak))
+    for again in [*divided, *whole]:
+        judged = yield again
+        choices.append(judged)
+    choices += yield from _at_peak(step, units, min(choices, key=_by_peak))
+    choices += yield from _smaller(step, units, min(choices, key=_by_peak))
     for again in chain.from_iterable(parts):
         judged = yield again
         choices.append(judged)
-    choices += yield from _at_peak(step, min(choices, key=_by_peak))
+    choices += yield from _at_peak(step, alone, min(choices, key=_by_peak))
     for choice in reversed(front(choices)):
-        choices += yield from _smaller(step, choice)
+        choices += yield from _smaller(step, units, choice)
     lowest = min(choices, key=_by_peak)
     for choice in [choices[0], *([lowest] if lowest.again else [])]:
         choices += yield from _descent(step, choice)
     for choice in reversed(front(choices)):
-        choices += yield from _smaller(step, choice)
+        choices += yield from _smaller(step, alone, choice)
 
 
 def _by_peak(choice: Choice[J]) -> tuple[Any, ...]:
@@ -194,17 +214,20 @@ def _divided_sets(
     return [may.difference(*(crossing[border] for border in borders)) for borders in reversed(borders_of)]
 
 
-def _at_peak(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+def _at_peak(step: StepGraph, units: _Units, now: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
     """Change what lives at the peak, as long as that lowers it: a result that is kept is computed again, with what it
-    needs for that; one that is computed again is kept."""
+    needs for that; one that is computed again is kept. What repeats it changes with it."""
     choices: list[Choice[J]] = []
     while True:
         tried = []
-        for operator in [v for v in now.judged.at_peak if step.may[v] and v not in now.late][:_BREADTH]:
-            if operator in now.again:
-                judged = yield {*now.again} - {operator}
+        live = [v for v in now.judged.at_peak if step.may[v] and v not in now.late]
+        for unit in [*dict.fromkeys((units[v], v in now.again) for v in live)][:_BREADTH]:
+            operators, again = unit
+            same = [v for v in operators if step.may[v] and v not in now.late and (v in now.again) is again]
+            if again:
+                judged = yield {*now.again}.difference(same)
             else:
-                judged = yield {*now.again, *_with_sources(step, now, operator)}
+                judged = yield {*now.again}.union(*(_with_sources(step, now, operator) for operator in same))
             tried.append(judged)
         choices += tried
         best = min(tried, key=_by_peak, default=now)
@@ -302,21 +325,23 @@ def _dearest(step: StepGraph, operators: Sequence[int], may: Collection[int]) ->
     return sets
 
 
-def _smaller(step: StepGraph, choice: Choice[J]) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
+def _smaller(
+    step: StepGraph, units: _Units, choice: Choice[J]
+) -> Generator[Collection[int], Choice[J], list[Choice[J]]]:
     """Try the set without parts of it, the most expensive first. A part stays out where neither peak nor cost rises;
-    the parts become smaller."""
+    the parts become smaller. Operators that repeat each other stay together."""
     choices: list[Choice[J]] = []
-    parts = sorted(choice.again, key=lambda operator: (-step.costs[operator], operator))
+    parts = [*dict.fromkeys(units[v] for v in sorted(choice.again, key=lambda v: (-step.costs[v], v)))]
     size = (len(parts) + 1) // 2
     least = max(1, len(parts) // _DIVISIONS)
     while size >= least and parts:
         start = 0
         while start < len(parts):
-            tried = yield set(choice.again) - set(parts[start : start + size])
+            tried = yield set(choice.again).difference(*parts[start : start + size])
             choices.append(tried)
             if tried.judged.peak_bytes <= choice.judged.peak_bytes and tried.judged.cost <= choice.judged.cost:
                 choice = tried
-                parts = [operator for operator in parts if operator in choice.again]
+                parts = [unit for unit in parts if not {*choice.again}.isdisjoint(unit)]
             else:
                 start += size
         size = size // 2

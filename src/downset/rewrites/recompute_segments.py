@@ -53,6 +53,8 @@ def divisions(
                 )
                 if one[:2] < better[j][:2]:
                     better[j] = one
+        if better == best:
+            break
         best = better
         if best[-1][0] < least:
             least = best[-1][0]

@@ -1,0 +1,80 @@
+"""What libraries allocate inside calls, held to PyTorch's own profiler."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from downset.integrations import call_workspaces
+from downset.integrations.call_workspaces import measured_bytes, workspaces_of
+
+
+def convolution(x, weight):
+    y = torch.nn.functional.conv2d(x, weight, padding=1)
+    return y, *torch.ops.aten.convolution_backward(
+        y, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+    )[:2]
+
+
+def profiled_bytes(call):
+    """The most bytes within a call by torch.profiler, without those of its results."""
+    call()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        results = call()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most - sum(of.nbytes for of in (results if isinstance(results, tuple) else (results,)))
+
+
+@pytest.fixture
+def empty_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(call_workspaces, "_TABLE", {})
+    return tmp_path
+
+
+def test_results_are_no_workspace_and_what_lives_between_is():
+    x = torch.zeros(1000)
+    assert measured_bytes(lambda: x + x) == 0
+    assert measured_bytes(lambda: x + x.neg()) == 4000
+
+
+def test_a_table_of_convolutions_holds_what_the_profiler_sees(empty_table, monkeypatch):
+    x, weight = torch.randn(2, 48, 32, 32), torch.randn(16, 48, 3, 3)
+    graph = make_fx(convolution, tracing_mode="fake")(x, weight).graph
+    table = workspaces_of(graph.nodes)
+    y = torch.nn.functional.conv2d(x, weight, padding=1)
+    forward, backward = (node for node in graph.nodes if "convolution" in str(node.target))
+    assert table.get(forward, 0) == profiled_bytes(lambda: torch.nn.functional.conv2d(x, weight, padding=1))
+    rest = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+    seen = profiled_bytes(lambda: torch.ops.aten.convolution_backward(y, x, weight, *rest)[:2])
+    assert table.get(backward, 0) == seen
+    assert set(table) <= {forward, backward}
+
+    def measured_again(_):
+        raise AssertionError("measured twice")
+
+    monkeypatch.setattr(call_workspaces, "measured_bytes", measured_again)
+    assert workspaces_of(graph.nodes) == table
+    monkeypatch.setattr(call_workspaces, "_TABLE", {})  # another process reads the file
+    assert workspaces_of(graph.nodes) == table
+    monkeypatch.undo()
+
+
+def test_a_damaged_table_is_measured_again(empty_table, monkeypatch):
+    graph = make_fx(convolution, tracing_mode="fake")(torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)).graph
+    table = workspaces_of(graph.nodes)
+    (file,) = (empty_table / "downset").iterdir()
+    file.write_text("[1")
+    monkeypatch.setattr(call_workspaces, "_TABLE", {})
+    assert workspaces_of(graph.nodes) == table
+    assert file.read_text().startswith("{")
+
+
+def test_calls_of_unknown_shapes_and_other_operators_have_none(empty_table):
+    symbolic = make_fx(convolution, tracing_mode="symbolic")(torch.randn(3, 8, 16, 16), torch.randn(8, 8, 3, 3))
+    assert workspaces_of(symbolic.graph.nodes) == {}
+    added = make_fx(lambda x: x + 1, tracing_mode="fake")(torch.zeros(8))
+    assert workspaces_of(added.graph.nodes) == {}
