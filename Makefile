@@ -140,7 +140,7 @@ lock: $(VENV)/bin/pip  ## renew what demo and test install; UV="--upgrade-packag
 			--custom-compile-command "make lock" -c constraints.txt --override locks/without_torch.txt --extra $$extra \
 			$(if $(UV),$(UV),--upgrade) pyproject.toml locks/build.in $$([ $$extra = dev ] && echo locks/torch.in) \
 			-o locks/$$extra.txt || exit 1; done
-	for wanted in locks/executorch-*.in; do \
+	for wanted in locks/executorch-*.in locks/trainers.in; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-deps \
 			--custom-compile-command "make lock" $(if $(UV),$(UV),--upgrade) $$wanted -o $${wanted%.in}.txt || exit 1; done
 

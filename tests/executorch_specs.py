@@ -2,7 +2,7 @@
 
     PYTHONPATH=build/executorch/1.5.1 python -m tests.executorch_specs
 
-writes tests/golden/executorch_specs.json (tests/executorch_installed.py installs ExecuTorch there). A program is a list
+writes tests/golden/executorch_specs.json (tests/installed_apart.py installs ExecuTorch there). A program is a list
 of calls, one for each graph it plans (the bodies of conditions first); a call has the alignment, what bodies reserve in
 each memory, every spec, and the bytes that ExecuTorch's own greedy planner takes.
 """
@@ -28,7 +28,7 @@ def load_programs() -> dict[str, list[dict[str, Any]]]:
 def modules() -> dict[str, tuple[Any, tuple[int, ...]]]:
     import torch
 
-    from experiments.arenas.executorch_peer import networks
+    from experiments.memories.executorch_networks import networks
 
     class Condition(torch.nn.Module):
         def forward(self, x):
@@ -44,7 +44,11 @@ def modules() -> dict[str, tuple[Any, tuple[int, ...]]]:
             self.seen.copy_(x * 3.0)
             return torch.tanh(self.seen * 2.0) + x
 
-    return networks() | {"condition": (Condition(), (5, 7)), "keeper": (Keeper(), (64,))}
+    first = ("two branches", "inception blocks", "U-Net", "transformer layer")
+    return {name: networks()[name] for name in first} | {
+        "condition": (Condition(), (5, 7)),
+        "keeper": (Keeper(), (64,)),
+    }
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.executorch_installed import VERSIONS
+from tests.installed_apart import VERSIONS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -55,6 +55,13 @@ def test_the_versions_of_executorch_that_are_tested_are_pinned(version):
     assert hashes > 0
     wanted = asked_for("executorch")["executorch"]
     assert all(limit.contains(version) for limit in wanted)
+
+
+def test_the_trainers_that_are_tested_are_pinned_without_torch():
+    pins = locked("trainers")
+    assert {"transformers", "lightning", "accelerate", "lion-pytorch"} < set(pins)
+    assert "torch" not in pins
+    assert all(hashes for versions in pins.values() for _, hashes in versions)
 
 
 @pytest.mark.xdist_group("groups")

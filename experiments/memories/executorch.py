@@ -2,7 +2,7 @@
 
     PYTHONPATH=build/executorch/1.5.1 python -m experiments.memories.executorch [--quick]
 
-Needs ExecuTorch (it is not a dependency; `tests/executorch_installed.py` installs both versions); otherwise the
+Needs ExecuTorch (it is not a dependency; `tests/installed_apart.py` installs both versions); otherwise the
 committed rows are printed, marked `recorded`. Fast memory has half of the bytes that ExecuTorch's `greedy` takes in one
 memory. Bytes are counted in the program that is emitted: each call of a kernel reads or writes each of its operands in
 slow memory once. Version 1.4.1 has no `banked_greedy`. Outputs are those of eager PyTorch.

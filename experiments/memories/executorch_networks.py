@@ -1,5 +1,5 @@
-"""Ten small networks of common shapes, named before any was planned: those on which ExecuTorch's own planner of two
-memories and ours are compared."""
+"""Ten small networks of common shapes, named before any was planned: those on which ExecuTorch's own planners, of one
+memory and of two, and ours are compared."""
 
 from __future__ import annotations
 
@@ -7,9 +7,69 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d, interpolate, max_pool2d, relu, relu6
 
-from experiments.arenas.executorch_peer import networks as first_networks
-
 __all__ = ["networks"]
+
+
+class Branches(nn.Module):
+    """A small CNN of two branches that meet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.left = nn.Conv2d(16, 24, 3, padding=1, stride=2)
+        self.deep = nn.Conv2d(24, 24, 3, padding=1)
+        self.narrow = nn.Conv2d(24, 8, 1)
+        self.right = nn.Conv2d(16, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(self.stem(x))
+        left = relu(self.left(x))
+        left = relu(self.deep(left)) + left
+        return (torch.sigmoid(self.narrow(left)) * avg_pool2d(self.right(x), 2)).mean((2, 3))
+
+
+class Inception(nn.Module):
+    """Four parallel branches, concatenated, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    nn.Conv2d(c, 16, 1),
+                    nn.Conv2d(c, 16, 1),
+                    nn.Conv2d(16, 24, 3, padding=1),
+                    nn.Conv2d(c, 8, 1),
+                    nn.Conv2d(8, 16, 5, padding=2),
+                    nn.Conv2d(c, 8, 1),
+                ]
+            )
+            for c in (16, 64)
+        )
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(self.stem(x))
+        for one, before, wide, narrow, wider, pooled in self.parts:
+            ends = [one(x), wide(relu(before(x))), wider(relu(narrow(x))), pooled(avg_pool2d(x, 3, 1, 1))]
+            x = relu(torch.cat(ends, dim=1))
+        return x.mean((2, 3))
+
+
+class UNet(nn.Module):
+    """Down twice, up twice, with connections across."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [(3, 8), (8, 16), (16, 32), (48, 16), (24, 8)]
+        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in widths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = relu(self.layers[0](x))
+        second = relu(self.layers[1](max_pool2d(first, 2)))
+        x = relu(self.layers[2](max_pool2d(second, 2)))
+        x = relu(self.layers[3](torch.cat([interpolate(x, scale_factor=2.0), second], dim=1)))
+        return self.layers[4](torch.cat([interpolate(x, scale_factor=2.0), first], dim=1))
 
 
 class InvertedResiduals(nn.Module):
@@ -134,7 +194,11 @@ class Cells(nn.Module):
 
 def networks() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
     """Each network with the shape of its input."""
-    others: dict[str, nn.Module] = {
+    torch.manual_seed(0)
+    modules: dict[str, nn.Module] = {
+        "two branches": Branches(),
+        "inception blocks": Inception(),
+        "U-Net": UNet(),
         "inverted residuals": InvertedResiduals(),
         "residual blocks": Residuals(),
         "dense block": Dense(),
@@ -142,4 +206,6 @@ def networks() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
         "feature pyramid": Pyramid(),
         "cells": Cells(),
     }
-    return first_networks() | {name: (module.eval(), (1, 3, 32, 32)) for name, module in others.items()}
+    images = {name: (module.eval(), (1, 3, 32, 32)) for name, module in modules.items()}
+    encoder = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    return {**images, "transformer layer": (encoder.eval(), (1, 16, 64))}

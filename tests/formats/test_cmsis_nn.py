@@ -20,7 +20,7 @@ from downset.memory.kernel_needs import KernelNeeds, kernel_needs, request_of
 from downset.memory.liveness import lifetimes
 from downset.memory.models import memory_model
 from downset.runtimes import tflm
-from tests.executorch_installed import executorch_folder
+from tests.installed_apart import executorch_folder
 from tests.tflite_net import TfliteNet
 
 BACKENDS = {"cmsis-nn-dsp": "DSP", "cmsis-nn-mve": "MVE"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.effort import LONG
-from tests.executorch_installed import VERSIONS, executorch_folder
+from tests.installed_apart import VERSIONS, executorch_folder
 
 CASES = Path(__file__).with_name("real_executorch.py")
 

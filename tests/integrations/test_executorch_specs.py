@@ -138,15 +138,16 @@ def replayed(call):
 def test_recorded_programs_take_what_is_claimed_and_never_more_than_executorchs_planner():
     """The last call of a program plans its main graph: those bytes are the program's."""
     claimed = Path(__file__).resolve().parents[2] / "experiments" / "results" / "arenas_executorch.json"
-    claims = {row["network"]: row for row in json.loads(claimed.read_text())}
+    claims = json.loads(claimed.read_text())
     programs = load_programs()
-    assert set(claims) < set(programs)
+    assert len({row["network"] for row in claims} & set(programs)) == 4
     for name, calls in programs.items():
         found = [sum(replayed(call)) for call in calls]
         theirs = [sum(call["greedy_bytes"]) for call in calls]
         assert all(one <= other for one, other in zip(found, theirs, strict=True))
-        if name in claims:
-            assert (found[-1], theirs[-1]) == (claims[name]["ours_bytes"], claims[name]["executorch_bytes"])
+        for row in (row for row in claims if row["network"] == name):
+            assert (found[-1], theirs[-1]) == (row["offsets_bytes"], row["executorch_bytes"])
+            assert row["ours_bytes"] <= found[-1]
 
 
 def test_padding_is_behind_every_memory_in_use():

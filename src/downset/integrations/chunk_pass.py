@@ -2,8 +2,10 @@
 
 Each chunk computes its part of the region, forward and backward together. Narrow rows are joined; sums over rows grow
 in place, in one fixed sequence and in float32 where tensors are narrower. Results equal those of the whole region up to
-the rounding of these sums. Two operators of our own stand for what the compiler has no name for: one stores a result
-that would otherwise be computed inside its readers, long after its chunk; one adds a product of matrices in place.
+the rounding of these sums. Three operators of our own stand for what the compiler has no name for: one stores a result
+that would otherwise be computed inside its readers, long after its chunk; one adds a product of matrices in place; one
+copies narrow rows, because kernels that read them where they lie would have each chunk's place as a constant in their
+code. So chunks of equally many rows share their kernels, and each is compiled once.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from downset.integrations.row_region import VIEWS, RowDims, RowRegion, row_regio
 __all__ = ["CHUNK", "chunk_graph", "chunk_rows", "chunked_graphs", "operators", "wait_for_chunks"]
 
 CHUNK = "downset_chunk"
-"""The key of (the name of a region, the number of a chunk) in what a node holds."""
-"""The key of a node's meta that holds the number of its chunk."""
+"""The key of a node's meta that holds (the name of a region, the number of a chunk)."""
 _OF_GRADIENT = 8
 """A wide result of a chunk has at most this share of the bytes of the weights' gradient, which is alive with it."""
 _FEWEST_ROWS = 16
@@ -30,7 +31,7 @@ _PARTS = 8
 
 @cache
 def operators() -> Any:
-    """`torch.ops.downset`, with `stored` and `add_product`, and the compiler's code for both."""
+    """`torch.ops.downset`, with `stored`, `rows` and `add_product`, and the compiler's code for them."""
     import torch
     from torch._inductor import ir
     from torch._inductor.lowering import register_lowering
@@ -48,12 +49,15 @@ def operators() -> Any:
         product_into(result, left, right)
         return result
 
+    contiguous = torch.contiguous_format
     library = torch.library.Library("downset", "FRAGMENT")
     library.define("stored(Tensor x) -> Tensor")
+    library.define("rows(Tensor x, int dim, int begin, int end) -> Tensor")
     library.define("add_product(Tensor total, Tensor left, Tensor right) -> Tensor")
     library.define("add_product_(Tensor(a!) total, Tensor left, Tensor right) -> ()")
     for name, function in (
         ("stored", lambda x: x.clone()),
+        ("rows", lambda x, dim, begin, end: x.narrow(dim, begin, end - begin).clone(memory_format=contiguous)),
         ("add_product", product_added),
         ("add_product_", product_into),
     ):
@@ -66,12 +70,17 @@ def operators() -> Any:
         x.realize()
         return x
 
+    def rows(x: Any, *place: int) -> Any:
+        x.realize()
+        return ir.TensorBox.create(ir.FallbackKernel.create(own.rows.default, x, *place))
+
     def add_product(total: Any, left: Any, right: Any) -> Any:
         total.realize()
         ir.FallbackKernel.create(own.add_product_.default, total, left, right)
         return total
 
     register_lowering(own.stored.default, type_promotion_kind=None)(stored)
+    register_lowering(own.rows.default, type_promotion_kind=None)(rows)
     register_lowering(own.add_product.default, type_promotion_kind=None)(add_product)
     return own
 
@@ -107,12 +116,12 @@ class _Chunk:
         self.graph, self.region, self.rows = graph, region, rows
         self.name = region.nodes[0].name, number
         self.own: dict[Any, Any] = {}
-        self.slices: dict[tuple[Any, RowDims], Any] = {}
+        self.slices: dict[tuple[Any, RowDims, bool], Any] = {}
 
     def compute(self, node: Any, parts: dict[Any, list[Any]]) -> None:
         """`parts`: by result, what earlier chunks made, to which this one adds: rows, or one sum so far."""
         operands = {
-            of: self.own[of] if of in self.own else of if rows is None else self._sliced(of, rows)
+            of: self.own[of] if of in self.own else of if rows is None else self._sliced(of, rows, node)
             for of, rows in self.region.operands[node].items()
         }
         if node in self.region.sums:
@@ -163,20 +172,25 @@ class _Chunk:
         zeros = self._call(torch.ops.aten.full.default, ([*value.shape], 0.0), node, options)
         return self._call(operators().stored.default, (zeros,), node)
 
-    def _sliced(self, of: Any, rows: RowDims) -> Any:
-        """These rows of what the region reads."""
+    def _sliced(self, of: Any, rows: RowDims, reader: Any) -> Any:
+        """These rows of what the region reads: a view for a product of matrices and where rows are wide, else a
+        copy."""
         import torch
 
         aten = torch.ops.aten
-        if (of, rows) not in self.slices:
+        wide = of.meta["val"].numel() > self.region.rows * self.region.width
+        view = wide or reader.target in (aten.mm.default, aten.addmm.default)
+        key = of, rows, view
+        if key not in self.slices:
             shape, flat, dim = of.meta["val"].shape, of, rows.first
             if rows.count > 1:
                 flat = self._call(aten.reshape.default, (of, [self.region.rows, *shape[rows.count :]]), of)
-            part = self._call(aten.slice.Tensor, (flat, dim, self.rows.start, self.rows.stop), of)
+            target = aten.slice.Tensor if view else operators().rows.default
+            part = self._call(target, (flat, dim, self.rows.start, self.rows.stop), of)
             if rows.count > 1:
                 part = self._call(aten.reshape.default, (part, self._shape(shape, rows)), of)
-            self.slices[of, rows] = part
-        return self.slices[of, rows]
+            self.slices[key] = part
+        return self.slices[key]
 
     def _shape(self, shape: Collection[int], rows: RowDims) -> list[int]:
         """The shape of these rows of a tensor."""

@@ -13,6 +13,8 @@ Written for ExecuTorch 1.4.1 and 1.5.1. `order_pass` and `planning_pass` import 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from downset.errors import InfeasibleError, UnsupportedError
@@ -20,6 +22,7 @@ from downset.extras import optional_library
 from downset.integrations.executorch_memories import MemoriesReport, MemorySettings, MovableGraph, banked_algorithm
 from downset.integrations.executorch_offsets import PlacementSettings, Spec, plan_specs
 from downset.integrations.executorch_order import Dialect, GraphReport, reordered
+from downset.integrations.executorch_own import own_bytes, states_of
 from downset.integrations.user_warning import warn_user
 from downset.results.memories import MemoriesPlan
 
@@ -50,7 +53,8 @@ def planning_pass(
 
     It runs last, after the delegation to backends, which sorts nodes again. A graph gets our order only if that takes
     fewer bytes than the given one, with both placed by `method`; in either case every `memory.alloc` moves directly in
-    front of its call. `report` is called with a `GraphReport` for each graph. `work_limit`: how many states the search
+    front of its call. `report` is called with a `GraphReport` for each graph; ExecuTorch's own planner then runs, too,
+    for its bytes. `work_limit`: how many states the search
     for the order may visit. A graph that cannot be ordered keeps its order, with one warning. `options` are those of
     `MemoryPlanningPass`, such as `alloc_graph_input`.
     """
@@ -61,7 +65,10 @@ def planning_pass(
         """Orders nodes, then plans memory as its parent does."""
 
         def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
-            for inner in _graph_modules(graph_module):
+            graphs, own = _graph_modules(graph_module), dict[int, int]()
+            if report is not None:
+                own = own_bytes(partial(passes.MemoryPlanningPass, **options), graph_module, graph_signature, graphs)
+            for inner in graphs:
                 whole = inner is graph_module
                 dialect = Dialect.out_variants(
                     graph_signature if whole else None,
@@ -70,7 +77,7 @@ def planning_pass(
                     outputs=self.alloc_graph_output or not whole,
                     buffers=self.alloc_mutable_buffers and not getattr(self, "share_mutable_buffers", False),
                 )
-                _reorder(inner, dialect, settings, work_limit, report)
+                _reorder(inner, dialect, settings, work_limit, report, own.get(id(inner)))
             return super().run(graph_module, graph_signature)
 
     return OrderingMemoryPlanningPass(memory_planning_algo=_algorithm(settings), **options)
@@ -118,7 +125,7 @@ def memories_pass(
                 plan = graph.planned(settings)
             except InfeasibleError as error:
                 plan = error
-            restore = graph.states()
+            restore = states_of([graph_module])
             banked = self._banked(graph_module, graph_signature)
             theirs = None if banked is None else graph.placed_slow_bytes()
             if theirs is not None and (isinstance(plan, InfeasibleError) or theirs < graph.slow_bytes(plan)):
@@ -226,9 +233,14 @@ def _graph_modules(graph_module: Any) -> list[Any]:
 
 
 def _reorder(
-    graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int, report: Report | None
+    graph_module: Any,
+    dialect: Dialect,
+    settings: PlacementSettings,
+    work_limit: int,
+    report: Report | None,
+    own: int | None = None,
 ) -> bool:
-    """Order the nodes of a graph; whether any moved."""
+    """Order the nodes of a graph; whether any moved. `own`: the bytes that ExecuTorch's planner takes for it."""
     try:
         graph_report = reordered(graph_module, dialect, settings, work_limit)
     except Exception as error:  # an export that works without downset must not fail with it
@@ -237,5 +249,5 @@ def _reorder(
     if graph_report is None:
         return False
     if report is not None:
-        report(graph_report)
+        report(replace(graph_report, own_bytes=own))
     return graph_report.chosen

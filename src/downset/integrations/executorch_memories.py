@@ -9,7 +9,7 @@ that ExecuTorch 1.5 has for several memories, is counted the same way and taken 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
@@ -141,21 +141,6 @@ class MovableGraph:
         """The same where the specs of the graph state their memories, and nothing moves."""
         counted = [one for one in self._units.storages() if one.nbytes]
         return self._accessed_bytes(one for one in counted if self._units.root_spec(one).mem_id == SLOW)
-
-    def states(self) -> Callable[[], None]:
-        """A function that gives the nodes and specs of the graph what they state now."""
-        nodes = [(node, dict(node.meta)) for node in self._graph.nodes]
-        specs = [(spec, dict(vars(spec))) for spec in self._units.specs()]
-
-        def restore() -> None:
-            for node, meta in nodes:
-                node.meta.clear()
-                node.meta.update(meta)
-            for spec, fields in specs:
-                vars(spec).clear()
-                vars(spec).update(fields)
-
-        return restore
 
     def write(self, plan: MemoriesPlan) -> Moved:
         """Put the moves of the plan into the graph, and its nodes into the order of the plan. Raises UnsupportedError

@@ -22,7 +22,7 @@ from downset.memory.records import Record, align_up
 from downset.results.plans import Order
 from downset.text import abridged, format_bytes
 
-__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "call_of", "is_alloc", "link", "reordered"]
+__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "call_of", "is_alloc", "link", "reordered", "viewed"]
 
 _SHARES = "_share_alloc_with_arg_idx"
 """The mark of a call that writes into the bytes of one of its arguments."""
@@ -30,27 +30,29 @@ _SHARES = "_share_alloc_with_arg_idx"
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """The gain of ordering one graph. Bytes are those of arenas, planned alike for both orders."""
+    """The gain of ordering and placing one graph."""
 
     nodes: int
     given_bytes: int
-    """Bytes of the arena with the given order."""
+    """Bytes of the arena with the given order, placed by us."""
     ordered_bytes: int
-    """Bytes of the arena with our order."""
+    """Bytes of the arena with our order, placed by us."""
     order: Order
     """Our order of the units. Its evidence states the bound of the peak, and whether the peak is proven least."""
     chosen: bool
     """Whether the graph has our order now, because that takes fewer bytes."""
+    own_bytes: int | None = None
+    """Bytes that ExecuTorch's own planner takes for the graph as it was given; None where it was not asked."""
 
     __repr__ = abridged
 
     def __str__(self) -> str:
         """The report as one line of text."""
-        after = min(self.given_bytes, self.ordered_bytes)
+        before, after = self.own_bytes or self.given_bytes, min(self.given_bytes, self.ordered_bytes)
         kept = "" if self.chosen else "; the given order stays"
         return (
-            f"{self.nodes} nodes: arena {format_bytes(self.given_bytes)} -> {format_bytes(after)} B "
-            f"({(after - self.given_bytes) / max(self.given_bytes, 1):+.1%}){kept}; "
+            f"{self.nodes} nodes: arena {format_bytes(before)} -> {format_bytes(after)} B "
+            f"({(after - before) / max(before, 1):+.1%}){kept}; "
             f"peak {self.order.evidence.in_bytes()}"
         )
 
@@ -277,7 +279,7 @@ class SpecStorages:
 
     def specs(self) -> list[Any]:
         """The specs of a graph whose nodes have them, without views."""
-        listed = (_viewed(spec) for node in self._keys for spec in _leaves(_meta_spec(node)) if hasattr(spec, "mem_id"))
+        listed = (viewed(spec) for node in self._keys for spec in _leaves(_meta_spec(node)) if hasattr(spec, "mem_id"))
         return list({id(spec): spec for spec in listed}.values())
 
     def first_spec(self, storage: SpecStorage) -> Any:
@@ -339,11 +341,11 @@ def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
                 raise UnsupportedError(f"the size of {node.name} is known only when it runs")
             if getattr(getattr(spec, "device", None), "name", "CPU") != "CPU":
                 raise UnsupportedError(f"{node.name} lies on another device than the CPU")
-            root = _viewed(spec)
+            root = viewed(spec)
             yield id(root), 0 if spec.const else max(spec.nbytes(), root.nbytes()), root.mem_id or 1
 
 
-def _viewed(spec: Any) -> Any:
+def viewed(spec: Any) -> Any:
     """The spec that states where the bytes of a view lie; any other spec itself."""
     while (base := getattr(spec, "_base", None)) is not None:
         spec = base

@@ -54,6 +54,9 @@ class Update:
     step, so its first step is one."""
     watching: Callable[[], Any] = nullcontext
     """A context around each plain step."""
+    applied: Callable[[Sequence[bool]], None] = lambda _: None
+    """A function that takes note of an update, and by parameter whether the loss depended on it: the others get no
+    state, as in plain PyTorch."""
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -165,30 +168,42 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
     wide = any(parameter.dtype == torch.float64 for group in groups for parameter in group)
     rates = _rates(groups, torch.float64 if wide else torch.float32)
     sgd = type(optimizer) is torch.optim.SGD
+    parameters = [parameter for group in groups for parameter in group]
+    states: list[dict[str, Any]] = [{} for _ in parameters]
+    shown = [False] * len(parameters)  # whether the optimiser has the state
 
     def prepare() -> Settings:
-        for parameters, group, rate in zip(groups, optimizer.param_groups, rates, strict=True):
+        numbers = iter(range(len(parameters)))
+        for of_group, group, rate in zip(groups, optimizer.param_groups, rates, strict=True):
             rate.fill_(float(group["lr"]))
-            for parameter in parameters:
-                _make_state(sgd, optimizer.state[parameter], parameter, group)
+            for parameter, number in zip(of_group, numbers, strict=False):
+                there = optimizer.state.get(parameter)
+                if there or shown[number]:
+                    states[number], shown[number] = there or {}, bool(there)
+                _make_state(sgd, states[number], parameter, group)
         return tuple(
             tuple((key, option_value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
         )
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
         position = 0
-        for parameters, rate, options in zip(groups, rates, settings, strict=True):
-            of_group = zip(parameters, gradients[position : position + len(parameters)], strict=True)
-            pairs = [(parameter, gradient) for parameter, gradient in of_group if gradient is not None]
-            position += len(parameters)
-            (_sgd if sgd else _adam)(pairs, optimizer.state, dict(options), rate)
+        for of_group, rate, options in zip(groups, rates, settings, strict=True):
+            here = slice(position, position + len(of_group))
+            every = zip(of_group, gradients[here], states[here], strict=True)
+            parts = [(parameter, gradient, state) for parameter, gradient, state in every if gradient is not None]
+            position += len(of_group)
+            (_sgd if sgd else _adam)(parts, dict(options), rate)
 
     def state() -> list[Any]:
-        parameters = [parameter for group in groups for parameter in group]
-        state = [value for parameter in parameters for value in optimizer.state[parameter].values()]
+        state = [value for of in states for value in of.values()]
         return [*parameters, *(value for value in state if isinstance(value, torch.Tensor))]
 
-    return Update(groups, prepare, apply, state)
+    def applied(used: Sequence[bool]) -> None:
+        for number, parameter in enumerate(parameters):
+            if used[number] and states[number] and not shown[number]:
+                optimizer.state[parameter], shown[number] = states[number], True
+
+    return Update(groups, prepare, apply, state, applied=applied)
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:
@@ -207,26 +222,29 @@ def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping
             state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
 
-def _sgd(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapping[str, Any], rate: Any) -> None:
-    for parameter, gradient in pairs:
+_Parts = Sequence[tuple[Any, Any, dict[str, Any]]]
+"""(parameter, gradient, state)"""
+
+
+def _sgd(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
+    for parameter, gradient, state in parts:
         gradient = -gradient if group["maximize"] else gradient
         if group["weight_decay"]:
             gradient = gradient.add(parameter, alpha=group["weight_decay"])
         if group["momentum"]:
-            buffer = state[parameter]["momentum_buffer"]
+            buffer = state["momentum_buffer"]
             buffer.mul_(group["momentum"]).add_(gradient)
             gradient = gradient.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
         parameter.sub_(rate * gradient)
 
 
-def _adam(pairs: Sequence[tuple[Any, Any]], state: Mapping[Any, Any], group: Mapping[str, Any], rate: Any) -> None:
+def _adam(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
     """Adam and AdamW by the formulas of `torch.optim`, with the step counted in a tensor. The functions of torch.optim
     for such a counter divide by the learning rate: at a rate of 0 they write NaN where the second moment is 0."""
     import torch
 
     beta1, beta2 = group["betas"]
-    for parameter, gradient in pairs:
-        of = state[parameter]
+    for parameter, gradient, of in parts:
         of["step"].add_(1)
         step = of["step"].double()
         gradient = -gradient if group["maximize"] else gradient

@@ -186,6 +186,7 @@ class TrainingStep:
         if last:
             for parameter in update.parameters if sums else ():
                 parameter.grad = None
+            update.applied(self._used)
             self._parts.optimizer._opt_called = True  # schedulers check it
             self.grad_norm = norm
             if self._parts.scaler is not None:
