@@ -7,7 +7,7 @@ from tests.fuzz import campaign
 
 pytestmark = pytest.mark.own_processes("parsers")
 
-SEEDS = 90 if LONG else 30
+SEEDS, PART = (90, 30) if LONG else (15, 15)
 
 
 @pytest.fixture(scope="module")
@@ -15,10 +15,10 @@ def files(tmp_path_factory):
     return campaign.corpus(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize("part", range(SEEDS // 30))
+@pytest.mark.parametrize("part", range(SEEDS // PART))
 def test_damaged_files_of_every_format(files, tmp_path, part):
     """Nothing but a result or a DownsetError in one clean line; a third of the files get past the parsers."""
-    seeds = range(part * 30, (part + 1) * 30)
+    seeds = range(part * PART, (part + 1) * PART)
     counts = campaign.cycle(files, seeds, tmp_path)
     parsed = sum(number for (_, outcome), number in counts.items() if outcome == "parsed")
     assert sum(counts.values()) == (len(files) - 3) * len(seeds) + 3 * len(seeds) // 3

@@ -84,8 +84,14 @@ def check(program, module, inputs, runs=1):
         torch.testing.assert_close(result, module(*inputs))
 
 
+EXPORTED = {}
+"""By a module: what it was exported to. Several programs are made of one."""
+
+
 def exported(module, *inputs):
-    return to_edge(torch.export.export(module.eval(), inputs))
+    if module not in EXPORTED:
+        EXPORTED[module] = torch.export.export(module.eval(), inputs)
+    return to_edge(EXPORTED[module])
 
 
 def test_this_is_the_version_that_is_meant():
