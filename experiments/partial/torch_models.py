@@ -15,15 +15,15 @@ def _mobile(torch: Any) -> Model:
     nn = torch.nn
 
     class Block(nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self, read: int, made: int, stride: int) -> None:
+        def __init__(self, read: int, width: int, stride: int) -> None:
             super().__init__()
             wide = 6 * read
-            self.shortcut = stride == 1 and read == made
+            self.shortcut = stride == 1 and read == width
             self.layers = nn.Sequential(
                 *(nn.Conv2d(read, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True)),
                 nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False),
                 *(nn.BatchNorm2d(wide), nn.ReLU6(inplace=True)),
-                *(nn.Conv2d(wide, made, 1, bias=False), nn.BatchNorm2d(made)),
+                *(nn.Conv2d(wide, width, 1, bias=False), nn.BatchNorm2d(width)),
             )
 
         def forward(self, x):  # type: ignore[no-untyped-def]
@@ -39,9 +39,9 @@ def _unet(torch: Any) -> Model:
     """Two levels with transposed convolutions, on 256x256."""
     nn = torch.nn
 
-    def double(read: int, made: int) -> Any:
-        layers = [nn.Conv2d(read, made, 3, padding=1), nn.ReLU(inplace=True)]
-        return nn.Sequential(*layers, nn.Conv2d(made, made, 3, padding=1), nn.ReLU(inplace=True))
+    def double(read: int, width: int) -> Any:
+        layers = [nn.Conv2d(read, width, 3, padding=1), nn.ReLU(inplace=True)]
+        return nn.Sequential(*layers, nn.Conv2d(width, width, 3, padding=1), nn.ReLU(inplace=True))
 
     class UNet(nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
