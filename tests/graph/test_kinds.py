@@ -28,6 +28,7 @@ LISTS = {
     "memory/cmsis_nn.py": "read in CMSIS-NN: how much scratch a kernel asks for, a dispatch table",
     "partial/memory_form.py": "measured: what TFLite Micro keeps for an operator of each kind",
     "equivalence/meaning.py": "proofs keep a vocabulary of their own: a wrong row must not make a wrong rewrite proven",
+    "equivalence/torch_meaning.py": "what PyTorch's operators mean, in the same vocabulary",
     "equivalence/parts.py": "kind -> the identity that proves a part of it: a dispatch table",
     "equivalence/layouts.py": "what ONNX Runtime fuses into a convolution, and the defaults that it writes",
     "equivalence/motion_rules.py": "kind -> how its rows move with the window: a dispatch table of the proof",

@@ -41,16 +41,16 @@ def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]
     archive = Archive(Path(path))
     program = archive_program(archive)
     certificate = archive.certificate
-    made = read_certificate(certificate).parts if certificate is not None else {}
+    parts = read_certificate(certificate).parts if certificate is not None else {}
     try:
         model = json.loads(archive.read(archive.model_entry))
-        return _Reader(archive, program, frozenset(made)).network(model), certificate
+        return _ProgramReader(archive, program, frozenset(parts)).network(model), certificate
     except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ProgramReader:
     archive: Archive
     program: TorchProgram
     new: frozenset[str]
@@ -140,17 +140,20 @@ class _Reader:
     def _paddings(self) -> dict[str, tuple[TorchValue, list[int], float]]:
         """By name: (the value that it pads, the pads, the value that they hold) of paddings that a rewrite made, and
         that only windows read which pad alike."""
-        found = {}
+        paddings = {}
         for call in self.program.calls:
             if call.results and call.results[0].name in self.new:
                 padding = padding_of(call)
                 if padding is not None:
-                    found[call.results[0].name] = padding
+                    paddings[call.results[0].name] = padding
         for call in self.program.calls:
-            for value in _read(call):
-                if value.name in found and with_padding(meaning_of(call), *found[value.name][1:]) is None:
-                    del found[value.name]
-        return {name: padding for name, padding in found.items() if name not in self.program.outputs}
+            first = call.args[0].name if call.args and isinstance(call.args[0], TorchValue) else ""
+            for place, value in enumerate(_read(call)):
+                padding = paddings.get(value.name)
+                as_input = place == 0 and value.name == first  # and not its weights
+                if padding and not (as_input and with_padding(meaning_of(call), *padding[1:])):
+                    del paddings[value.name]
+        return {name: padding for name, padding in paddings.items() if name not in self.program.outputs}
 
     def _call(self, call: TorchCall, paddings: Mapping[str, tuple[TorchValue, list[int], float]]) -> None:
         meaning = meaning_of(call)

@@ -132,7 +132,7 @@ def _convolution(read: _Arguments) -> Meaning:
     rank = _rank(weight) - 2
     if _rank(read(0, "input")) != rank + 2:  # without a batch
         raise ValueError(rank)
-    pads = _list(read(4, "padding", 0), rank)  # a word is no list of numbers: unknown
+    pads = _list(read(4, "padding", 0), rank)  # unknown for a word
     settings = _integers(
         strides=_list(read(3, "stride", 1), rank), pads=pads * 2, dilations=_list(read(5, "dilation", 1), rank)
     )

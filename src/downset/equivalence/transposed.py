@@ -42,7 +42,7 @@ def transposed_window(place: Place, node: FileNode, out: Box) -> Box:
         right = list(out)
         try:
             for axis in range(spatial):
-                window = _Window(strides[axis], dilations[axis], kernel[axis], source[2 + axis][1])
+                window = _TransposedAlong(strides[axis], dilations[axis], kernel[axis], source[2 + axis][1])
                 pads = [_pads(one, axis, spatial) for one in (mine, node)]
                 right[2 + axis] = _along(window, pads, box[2 + axis], out[2 + axis])
         except Unproven as reason:
@@ -53,7 +53,7 @@ def transposed_window(place: Place, node: FileNode, out: Box) -> Box:
     raise Unproven(reasons)
 
 
-class _Window(NamedTuple):
+class _TransposedAlong(NamedTuple):
     stride: int
     dilation: int
     kernel: int
@@ -68,15 +68,15 @@ def _pads(node: FileNode, axis: int, spatial: int) -> tuple[int, int, int]:
 
 
 def _along(
-    window: _Window, pads: list[tuple[int, int, int]], read: tuple[int, int], positions: tuple[int, int]
+    window: _TransposedAlong, pads: list[tuple[int, int, int]], read: tuple[int, int], positions: tuple[int, int]
 ) -> tuple[int, int]:
     """The positions along one dimension that get all that the original's rows add to them. `pads`: of this operator and
     of the original."""
     stride, dilation, kernel, extent = window
     (before, behind, more), (cut, _, _) = pads
-    made = (read[1] - read[0] - 1) * stride - before - behind + dilation * (kernel - 1) + 1 + more
-    if made != positions[1] - positions[0]:
-        raise Unproven(f"it makes {made} positions, not {positions[1] - positions[0]}")
+    count = (read[1] - read[0] - 1) * stride - before - behind + dilation * (kernel - 1) + 1 + more
+    if count != positions[1] - positions[0]:
+        raise Unproven(f"it makes {count} positions, not {positions[1] - positions[0]}")
     if before + read[0] * stride - cut != positions[0]:
         raise Unproven("its windows begin at another place")
 

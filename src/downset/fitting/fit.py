@@ -92,8 +92,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
     if nothing is; in ONNX Runtime those by which a process may grow. `arena_bytes`: bytes that the arena of a session
     may hold in ONNX Runtime, which is also the most that it is allowed. `one_file`: no weights are put into a file
     beside the model, from which ONNX Runtime would map them. Where no file within the two limits fits, these do not
-    count unless they are stated: the cheapest plan found that fits ships, with segments of .tflite and .onnx files in
-    strips of rows. `max_recompute` limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of
+    count unless they are stated: the cheapest plan found that fits ships, with segments in strips of
+    rows. `max_recompute` limits extra MACs, as a share (0 to 1) of the network's, and `strips` the strips of
     one segment. Either of them asks for the least memory in strips, whatever it costs in time and file size; in ONNX
     Runtime the arena then decides. `front`: also measure a few plans in strips.
 

@@ -36,7 +36,7 @@ ABSENT = -1
 """The index in `Op.inputs` and `Op.outputs` of an optional tensor that is not given."""
 
 WORKSPACE = " workspace"
-"""What follows the operator's name in the name of a tensor that `graph.edit.with_workspaces` adds."""
+"""The end of an operator's name in the name of a tensor that `graph.edit.with_workspaces` adds."""
 
 Role = Literal["activation", "constant", "state"]
 """`constant`: weights, and values computed from weights alone. `state`: keeps its value from one run to the next.

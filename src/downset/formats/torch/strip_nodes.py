@@ -35,13 +35,13 @@ def rewritten_body(
     body: dict[str, Any], program: TorchProgram, graph: Graph, steps: Sequence[int]
 ) -> tuple[dict[str, Any], dict[str, Part]]:
     """(the graph of the file with the operators of the rewritten network in the order `steps`; by the name of each new
-    value the part of the file's values that it holds). Raises UnsupportedError for an operator that is no call of
-    PyTorch's in this form."""
-    return _Writer(body, program, graph).written(steps)
+    value the part of the file's values that it holds). Raises UnsupportedError for an operator of which PyTorch
+    has no call in this form."""
+    return _BodyWriter(body, program, graph).written(steps)
 
 
 @dataclass(slots=True)
-class _Writer:
+class _BodyWriter:
     body: dict[str, Any]
     program: TorchProgram
     graph: Graph
@@ -58,7 +58,7 @@ class _Writer:
             for position, value in enumerate(call.results)
         }
         self._taken |= {*values, *(call.name for call in self.program.calls)}
-        made = {
+        results = {
             tensor
             for op, place in zip(graph.ops, graph.source.op_index, strict=True)
             if place < 0
@@ -66,13 +66,13 @@ class _Writer:
         }
         for index, tensor in enumerate(graph.tensors):
             name = file_names.get(tensor.name, tensor.name)
-            new = index in made and name not in values
+            new = index in results and name not in values
             self.names[index] = self._unique(name) if new else name
         nodes = [self._node(step) for step in steps]
         kept = {name for node in nodes for name in _named(node)} | {*_named(self.body["inputs"])}
         kept |= {*_named(self.body["outputs"])}
         stated = {name: meta for name, meta in values.items() if name in kept}
-        for index in sorted(made):
+        for index in sorted(results):
             if self.names[index] not in stated and WORKSPACE not in graph.tensors[index].name:
                 stated[self.names[index]] = _meta(graph.tensors[index], values)
         parts = {
