@@ -123,12 +123,12 @@ def planning_cpu_s() -> Iterator[list[float]]:
     def timed(*arguments: Any, **options: Any) -> Any:
         begin = time.thread_time()
         try:
-            return plan_again(*arguments, **options)
+            return plan_variants(*arguments, **options)
         finally:
             spent.append(time.thread_time() - begin)
 
-    plan_again = recompute_pass.plan_again
-    with mock.patch.object(recompute_pass, "plan_again", timed):
+    plan_variants = recompute_pass.plan_variants
+    with mock.patch.object(recompute_pass, "plan_variants", timed):
         yield spent
 
 

@@ -5,11 +5,14 @@ from pathlib import Path
 import torch
 
 from downset import OrderProblem
+from downset.integrations import recompute_pass
 from downset.orders.check import verify_steps
 from experiments.inductor.measure import WAYS, peak_bytes
 from experiments.inductor.networks import NETWORKS
+from experiments.inductor.recompute import planning_cpu_s
 from experiments.rows import load_rows
 from experiments.speed.steps import load_steps, save_step
+from tests.rewrites.test_recompute_units import repeated
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +30,14 @@ def test_a_peak_is_what_is_held_at_once_beside_what_was_there():
         return kept[0]
 
     assert peak_bytes(step) == 4 << 20
+
+
+def test_each_search_for_what_runs_again_is_timed():
+    with planning_cpu_s() as spent:
+        plan = recompute_pass.plan_variants({1: repeated(1)}, 1, 2)
+    assert plan.tried
+    assert len(spent) == 1
+    assert spent[0] > 0
 
 
 def test_every_network_takes_a_step():

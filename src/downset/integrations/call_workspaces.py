@@ -84,17 +84,17 @@ def _key(node: Any) -> str | None:
     """The call by its operator and operands; None if it is not on a processor, or a size is not known."""
     import torch
 
-    known = True
+    complete = True
 
     def described(of: Any) -> str:
-        nonlocal known
+        nonlocal complete
         value = of.meta.get("val")
-        known = known and isinstance(value, torch.Tensor) and value.device.type == "cpu"
-        known = known and all(isinstance(size, int) for size in (*value.shape, *value.stride()))
-        return f"{tuple(value.shape)} {value.stride()} {value.dtype}" if known else ""
+        complete = complete and isinstance(value, torch.Tensor) and value.device.type == "cpu"
+        complete = complete and all(isinstance(size, int) for size in (*value.shape, *value.stride()))
+        return f"{tuple(value.shape)} {value.stride()} {value.dtype}" if complete else ""
 
     operands = torch.fx.map_arg((node.args, node.kwargs), described)
-    return f"{node.target} {operands}" if known else None
+    return f"{node.target} {operands}" if complete else None
 
 
 def _file() -> Path | None:

@@ -224,7 +224,7 @@ def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
 
 
 def _workspaces(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
-    """What libraries allocate inside calls, each under the name of the buffer that the call makes."""
+    """The bytes that libraries allocate inside calls, each under the name of the buffer that the call makes."""
     calls = {
         position: [*_origins(node)]
         for position, node in enumerate(nodes)

@@ -186,12 +186,12 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     peak = bound = 0
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):
-        found = optimal(problem, clock=Budget(math.inf, _STATES).start())
-        its_peak = peak_bytes(problem, found.solution)
-        bound = max(bound, found.bound)
+        order = optimal(problem, clock=Budget(math.inf, _STATES).start())
+        its_peak = peak_bytes(problem, order.solution)
+        bound = max(bound, order.bound)
         if its_peak > peak:
             peak = its_peak
-            live = dict.fromkeys(owners[storage] for storage in live_at(problem, found.solution)[1])
+            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.solution)[1])
             at_peak = tuple(operator for operator in live if operator not in graph.late)
     return Priced(cost, peak, peak == bound, at_peak)
 
