@@ -1,4 +1,4 @@
-"""Packages beside the tests' own torch: each set in a folder of build/, installed once from locks/, by hash.
+"""Installs packages that use the tests' own torch: each set once, into a folder of build/, from locks/, by hash.
 
 Their metadata asks for a torch of its own, or for much that the tests do not use, so pip installs without dependencies;
 torch and all else that they import come from the environment that runs the tests.

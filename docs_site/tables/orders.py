@@ -138,7 +138,18 @@ def cells_unlike_the_papers() -> list[str]:
     return lines(["cell", "paper", "ours", "what was tried"], body)
 
 
+def executorch() -> list[str]:
+    columns = ("executorch_bytes", "offsets_bytes", "ours_bytes", "ratio")
+    versions: dict[tuple[str, ...], list[str]] = {}
+    for row in load_rows("arenas_executorch"):
+        cells = (row["network"], *(f"{row[name]:,}" for name in columns[:3]), f"{row['ratio']:.2f}")
+        versions.setdefault(cells, []).append(row["version"])
+    body = [[cells[0], ", ".join(sorted(of)), *cells[1:]] for cells, of in versions.items()]
+    return lines(["network", "ExecuTorch", "its planner", "our offsets", "our order and offsets", "ratio"], body)
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "programs of ExecuTorch": executorch,
     "orders": orders,
     "whole steps": whole_steps,
     "methods of arenas": methods_of_arenas,

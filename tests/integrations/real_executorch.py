@@ -116,6 +116,8 @@ def test_ordered_and_planned_it_takes_what_is_reported_and_computes_the_same(nam
     calls = load_programs()[name]
     assert planned_bytes(program) <= sum(calls[-1]["greedy_bytes"])
     assert planned_bytes(program) == min(told[0].given_bytes, told[0].ordered_bytes) + sum(calls[-1]["reserved"])
+    if not reinplace:
+        assert told[0].own_bytes == sum(calls[-1]["greedy_bytes"]) - sum(calls[-1]["reserved"])
     nodes = list(program.exported_program().graph.nodes)
     for node, following in pairwise(nodes):
         if node.target is alloc:

@@ -5,12 +5,19 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch._inductor import config
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.exc import InductorError
 from torch._inductor.fx_passes.post_grad import remove_noop_ops
+from torch._inductor.graph import GraphLowering
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from downset.integrations.chunk_pass import CHUNK, chunk_rows, operators
+from downset.integrations.order_pass import order_options
+from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.row_region import row_regions
 from tests.effort import LONG
 
@@ -138,3 +145,36 @@ def test_sums_of_narrow_types_are_in_float32():
 def test_a_loss_whose_rows_need_each_other_stays_whole(loss):
     graph = traced_step(gradients_of(loss, torch.float32), batch(random.Random(0)))
     assert list(row_regions(graph.graph)) == []
+
+
+def test_chunks_of_equally_many_rows_share_their_kernels(monkeypatch):
+    """More chunks compile no more C++: a kernel with the place of its chunk as a constant would be one for each."""
+
+    def written(*_):
+        raise RuntimeError("written")
+
+    def kernels(count):
+        graph = traced_step(step, arguments)
+        (region,) = row_regions(graph.graph)
+        chunk_rows(graph.graph, region, count)
+        graph.recompile()
+        found.clear()
+        with config.patch(options), pytest.raises(InductorError, match="written"):
+            compile_fx_inner(graph, arguments)
+        return len(found), len({*found})
+
+    options, check = recompute_options(1 << 40, choices=1, report=None, whole=True)
+    options |= order_options(work_limit=100, report=None, check=check) | {"force_disable_caches": True}
+    del options["joint_custom_post_pass"]
+    found, define = [], CppScheduling.define_kernel
+    monkeypatch.setattr(CppScheduling, "define_kernel", lambda *given: found.append(given[1]) or define(*given))
+    monkeypatch.setattr(GraphLowering, "_compile_to_module_lines", written)
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(*shape, generator=generator) for shape in [(64, WIDTH), (WORDS, WIDTH)])
+    targets = torch.randint(0, WORDS, (64,), generator=generator)
+    arguments = x, weight, None, targets, torch.ones(WORDS)
+    step = gradients_of(lambda logits, targets, _: functional.cross_entropy(logits, targets), torch.float32)
+    calls, few = kernels(4)
+    more_calls, many = kernels(8)
+    assert more_calls > calls
+    assert many == few

@@ -1,4 +1,4 @@
-"""What ExecuTorch's own planner takes for the graphs of a program, and graphs left as they were."""
+"""Asks ExecuTorch's own planner what it takes for the graphs of a program, and leaves them as they were."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def states_of(graphs: Sequence[Any]) -> Callable[[], None]:
     specs = [(spec, dict(vars(spec))) for spec in {id(of): of for _, meta in nodes for of in _specs(meta)}.values()]
 
     def restore() -> None:
-        known = {node for node, _ in nodes}
+        given = {node for node, _ in nodes}
         for graph in graphs:
             for node in reversed(graph.graph.nodes):
-                if node not in known:  # a call that frees
+                if node not in given:  # a call that frees
                     graph.graph.erase_node(node)
         for holder, meta in (*metas, *nodes):
             holder.meta.clear()
