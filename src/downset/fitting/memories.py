@@ -87,8 +87,8 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     RESHAPE to the same shape, and one table of offsets places all tensors from the lower memory on. `kernels`: the
     library of the firmware, as `fit` takes it: room is left for its scratch, and operators of which that is not known
     are refused; "reference" if not given. `persistent`: the memory at whose end the persistent part lies; in "slow"
-    memory its accesses are no part of the bytes that are counted. `larger`: how many times as large as the original the
-    file may be; strips make it larger. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
+    memory the bytes that are counted leave its accesses out. `larger`: how many times as large as the original the file
+    may be; strips make it larger. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
     by an operator in slow memory, in any unit; 1 each if not given. `time_limit_s`, `work_limit`, `seed` and `inputs`:
     as `fit` takes them.
 

@@ -214,9 +214,7 @@ def _persistent(memories: TwoMemories) -> str:
         f"TFLite Micro keeps at most {format_bytes(memories.persistent_bytes)} B from run to run, at the end of "
         f"{memories.persistent_in} memory (measured on this host; fewer on a 32-bit board)"
     )
-    return kept + ": operators read them there, which is no part of the bytes above" * bool(
-        memories.slow_persistent_bytes
-    )
+    return kept + ": operators read them there, which the bytes above leave out" * bool(memories.slow_persistent_bytes)
 
 
 def _foot(fit: MemoriesFit) -> tuple[Value, ...]:
