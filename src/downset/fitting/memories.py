@@ -53,6 +53,8 @@ _ROUNDS = 4
 _WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
 """Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
 a network in strips, and for a plan that no strips follow."""
+_CHOICES = 3_000
+"""The most choices that the search for strips which fit fast memory prices."""
 _SEARCHED = 300
 """The most operators of a network in strips of which other orders are searched."""
 _ABOUT = 1024
@@ -239,7 +241,8 @@ def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) ->
     if fits:
         return
     job.listener.progress("searching strips")
-    search = PartialLimits(work_limit=options.work_limit, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
+    choices = _CHOICES if options.work_limit is None else min(options.work_limit, _CHOICES)
+    search = PartialLimits(work_limit=choices, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
     with job.search_time.running():
         within = network_in_strips(job.graph, capacity, search, counted=counted)
     if within is not None:
