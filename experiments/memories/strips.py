@@ -51,7 +51,7 @@ def whole_row(network: Graph) -> Row:
 
 
 def file_row(source: Path, target: Path, work: int) -> Row:
-    """What `fit` writes, counted by a machine that reads the file alone."""
+    """The file that `fit` writes, counted by a machine that reads it alone."""
     from tests.oracles_memories import ran
 
     given: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from downset.budget import Budget
 from downset.fitting import memories_chains
-from downset.fitting.memories_chains import Room, _Chain, _ChainSearch, _cuts, _Priced, find_strips
+from downset.fitting.memories_chains import Room, _ChainOfWays, _ChainSearch, _cuts, _PricedWay, find_strips
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.memories.of_graph import Prices
@@ -43,7 +43,9 @@ def test_the_chain_is_the_cheapest_of_all_that_keep_to_the_bytes(seed):
             cost = [tuple(float(numbers.randint(1, 20)) for _ in range(2)) for _ in range(2)]
             way = None if number == 0 else (first, stop, number)
             pieces = (math.inf, math.inf) if way is None else cost[0]
-            search._add((first, stop), _Priced(pieces, cost[1], 0 if way is None else numbers.randint(0, 9), 1.0, way))
+            search._add(
+                (first, stop), _PricedWay(pieces, cost[1], 0 if way is None else numbers.randint(0, 9), 1.0, way)
+            )
     for kept, at in itertools.product((0, 7, 15, math.inf), (0, 1)):
         every = [one for one in chains(search, 0, False, at) if one.kept <= kept]
         best = search.best(at, kept)
@@ -54,7 +56,7 @@ def test_the_chain_is_the_cheapest_of_all_that_keep_to_the_bytes(seed):
 def chains(search, cut, in_pieces, at):
     """Every chain from a cut on; operators as they are read no pieces."""
     if cut == 8:
-        yield from [] if in_pieces else [_Chain(0.0, 0, ())]
+        yield from [] if in_pieces else [_ChainOfWays(0.0, 0, ())]
         return
     for (first, stop), ways in search.priced.items():
         for one in ways if first == cut else ():
@@ -63,7 +65,7 @@ def chains(search, cut, in_pieces, at):
             for after, cost in ((True, one.pieces[at]), (False, one.joined[at])):
                 for rest in chains(search, stop, after, at) if cost < math.inf else ():
                     ways_here = () if one.way is None else (one.way,)
-                    yield _Chain(cost + rest.cost, one.kept + rest.kept, (*ways_here, *rest.ways))
+                    yield _ChainOfWays(cost + rest.cost, one.kept + rest.kept, (*ways_here, *rest.ways))
 
 
 @pytest.mark.parametrize("seed", range(cases(4)))

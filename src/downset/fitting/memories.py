@@ -53,6 +53,8 @@ _ROUNDS = 4
 _WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
 """Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
 a network in strips, and for a plan that no strips follow."""
+_CHOICES = 3_000
+"""The most choices that the search for strips which fit fast memory prices."""
 _SEARCHED = 300
 """The most operators of a network in strips of which other orders are searched."""
 _ABOUT = 1024
@@ -87,8 +89,8 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     RESHAPE to the same shape, and one table of offsets places all tensors from the lower memory on. `kernels`: the
     library of the firmware, as `fit` takes it: room is left for its scratch, and operators of which that is not known
     are refused; "reference" if not given. `persistent`: the memory at whose end the persistent part lies; in "slow"
-    memory its accesses are no part of the bytes that are counted. `larger`: how many times as large as the original the
-    file may be; strips make it larger. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
+    memory the bytes that are counted leave its accesses out. `larger`: how many times as large as the original the file
+    may be; strips make it larger. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
     by an operator in slow memory, in any unit; 1 each if not given. `time_limit_s`, `work_limit`, `seed` and `inputs`:
     as `fit` takes them.
 
@@ -213,7 +215,7 @@ def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
     return best
 
 
-class _Network(NamedTuple):
+class _NetworkToPlan(NamedTuple):
     """A network that is planned, under a memory model, in a share of the time that is left."""
 
     graph: Graph
@@ -227,7 +229,7 @@ class _Network(NamedTuple):
         return "joint" if self.model is not TFLM_WITHOUT_OFFSETS or len(self.graph.ops) <= _SEARCHED else "file_order"
 
 
-def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[_Network]:
+def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[_NetworkToPlan]:
     """Yields the network as it is, and in strips where all of it does not fit fast memory. `errors`: why what was
     yielded has no file; what strips need is added to the first."""
     options = job.options
@@ -235,15 +237,16 @@ def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) ->
     taken = (tail_bytes if counted else 0) + (_scratch(job.graph, options.kernels) if options.distance > 0 else 0)
     capacity = options.fast_bytes - taken
     fits = peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0
-    yield _Network(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
+    yield _NetworkToPlan(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
     if fits:
         return
     job.listener.progress("searching strips")
-    search = PartialLimits(work_limit=options.work_limit, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
+    choices = _CHOICES if options.work_limit is None else min(options.work_limit, _CHOICES)
+    search = PartialLimits(work_limit=choices, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
     with job.search_time.running():
         within = network_in_strips(job.graph, capacity, search, counted=counted)
     if within is not None:
-        yield _Network(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
+        yield _NetworkToPlan(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
     with job.search_time.running():
         clock = job.budget(_CHAIN_SHARE).start()
         strips = find_strips(job.graph, Room(capacity, counted), _prices(options), clock)
@@ -253,10 +256,10 @@ def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) ->
         told = Message(errors[0].message, ", and in strips about ", Setting("fast_bytes", in_strips))
         errors[0] = InfeasibleError(told, figures={**errors[0].figures, "in_strips_bytes": in_strips})
     for graph in strips.networks:
-        yield _Network(graph, TFLM_WITHOUT_OFFSETS, _STRIPS_SHARE)
+        yield _NetworkToPlan(graph, TFLM_WITHOUT_OFFSETS, _STRIPS_SHARE)
 
 
-def _of_network(job: _MemoriesJob, network: _Network, persistent: int, path: Path) -> MovedFile:
+def _of_network(job: _MemoriesJob, network: _NetworkToPlan, persistent: int, path: Path) -> MovedFile:
     """The file of the best plan of a network, with the room that its own persistent part takes."""
     graph, tail_bytes = network.graph, persistent
     scratch, planned = _scratch(graph, job.options.kernels), None
@@ -338,7 +341,7 @@ def _prices(options: TwoMemoriesOptions) -> Prices:
     return Prices(**(options.prices or {}))
 
 
-def _plan(job: _MemoriesJob, network: _Network, memories: TwoMemories) -> MemoriesPlan:
+def _plan(job: _MemoriesJob, network: _NetworkToPlan, memories: TwoMemories) -> MemoriesPlan:
     options, budget = job.options, job.budget(network.share)
     try:
         with job.search_time.running():

@@ -39,7 +39,7 @@ _AHEAD = 8
 """The most cuts that one way reaches."""
 
 
-class _Kind(NamedTuple):
+class _StripKind(NamedTuple):
     """Strips that make so many rows of a result each. Convolutions of one cell before one with a window are wide and
     cheap: their rows are computed again, or kept. Windows run on a padded copy, or with SAME, whose wrong rows are cut
     off."""
@@ -49,7 +49,7 @@ class _Kind(NamedTuple):
     cut_off: bool
 
 
-_KINDS = tuple(_Kind(rows, *how) for rows in (1, 2, 4, 8, 16, 32) for how in product((False, True), repeat=2))
+_KINDS = tuple(_StripKind(rows, *how) for rows in (1, 2, 4, 8, 16, 32) for how in product((False, True), repeat=2))
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the room that the persistent part of further operators may take."""
 _UNBOUNDED = 1 << 40
@@ -64,7 +64,7 @@ class Room(NamedTuple):
     with_persistent: bool
 
 
-class _Way(NamedTuple):
+class _WayInStrips(NamedTuple):
     """Operators in strips, and those of them that run with SAME, whose wrong rows are cut off; the others run on a
     padded copy."""
 
@@ -72,7 +72,7 @@ class _Way(NamedTuple):
     cut_off: frozenset[int]
 
 
-class _Priced(NamedTuple):
+class _PricedWay(NamedTuple):
     """The cost of a way with its result in pieces and with a joined result, for each share of the room, the bytes that
     the runtime keeps for its further operators, and those that one of its operators needs at most. No way: the
     operators as they are."""
@@ -81,7 +81,7 @@ class _Priced(NamedTuple):
     joined: tuple[float, ...]
     kept: int
     need: float
-    way: _Way | None
+    way: _WayInStrips | None
 
 
 class Strips(NamedTuple):
@@ -103,7 +103,7 @@ def find_strips(graph: Graph, room: Room, prices: Prices, clock: Clock) -> Strip
     return Strips(tuple(_written(graph, one.ways) for one in chosen), search.least_room(room))
 
 
-def _written(graph: Graph, ways: Sequence[_Way]) -> Graph:
+def _written(graph: Graph, ways: Sequence[_WayInStrips]) -> Graph:
     """The network in strips, in the operators of a .tflite file."""
     cut = frozenset().union(*(way.cut_off for way in ways))
     form = writable_rows(graph, row_form(graph, halos_required=False), cut_off=cut)
@@ -120,7 +120,7 @@ class _ChainSearch:
     capacities: Sequence[int]
     prices: Prices
     cuts: list[int] = field(init=False)
-    priced: dict[tuple[int, int], list[_Priced]] = field(default_factory=dict)
+    priced: dict[tuple[int, int], list[_PricedWay]] = field(default_factory=dict)
     least: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ class _ChainSearch:
             for span in zip(self.cuts, self.cuts[ahead:], strict=False):
                 part = inside[span] = _between(self.graph, *span)
                 joined, need = self._costs(part)
-                self._add(span, _Priced(self._nowhere, joined, 0, need, None))
+                self._add(span, _PricedWay(self._nowhere, joined, 0, need, None))
                 least[span] = sum(part.tensors[tensor].nbytes for tensor in (*part.inputs, *part.outputs))
         for kind in _KINDS:
             for (first, stop), part in inside.items():
@@ -143,7 +143,7 @@ class _ChainSearch:
                 if any(self._least_between(first, stop, place) > least[first, stop] for place in self._places):
                     self._price_between(part, (first, stop), kind, kept)
 
-    def _add(self, span: tuple[int, int], one: _Priced) -> None:
+    def _add(self, span: tuple[int, int], one: _PricedWay) -> None:
         self.priced.setdefault(span, []).append(one)
         lower = tuple(map(min, one.pieces, one.joined))
         self.least[span] = tuple(map(min, self.least.get(span, lower), lower))
@@ -156,33 +156,33 @@ class _ChainSearch:
     def _nowhere(self) -> tuple[float, ...]:
         return (math.inf,) * len(self.capacities)
 
-    def _least_between(self, first: int, stop: int, at: int) -> float:
+    def _least_between(self, first: int, stop: int, capacity: int) -> float:
         """The least cost of a chain from one cut to another with one of the capacities, of what is priced."""
         cuts = [cut for cut in self.cuts if first <= cut <= stop]
         least = dict.fromkeys(cuts, math.inf) | {first: 0.0}
         for place, begin in enumerate(cuts):
             for end in cuts[place + 1 :]:
-                cost = self.least.get((begin, end), self._nowhere)[at]
+                cost = self.least.get((begin, end), self._nowhere)[capacity]
                 least[end] = min(least[end], least[begin] + cost)
         return least[stop]
 
-    def _price_between(self, inside: Graph, span: tuple[int, int], kind: _Kind, kept: float) -> None:
-        found = _way(inside, kind)
-        if found is None:
+    def _price_between(self, inside: Graph, span: tuple[int, int], kind: _StripKind, kept: float) -> None:
+        here = _way(inside, kind)
+        if here is None:
             return
-        segment, cut_off = found
+        segment, cut_off = here
         if (segment.strips - 1) * sum(tflm_persistent(inside).operator_bytes) > kept:
             return
         try:
-            network = _written(inside, [found])
+            network = _written(inside, [here])
         except DownsetError:
             return
         (pieces, _), (joined, need) = self._costs(_in_pieces(network)), self._costs(network)
         first, stop = span
         again = frozenset(first + op for op in segment.recomputed)
         moved = replace(segment, first=first, stop=stop, recomputed=again)
-        way = _Way(moved, frozenset(first + op for op in cut_off))
-        self._add(span, _Priced(pieces, joined, tflm_kept(network) - tflm_kept(inside), need, way))
+        way = _WayInStrips(moved, frozenset(first + op for op in cut_off))
+        self._add(span, _PricedWay(pieces, joined, tflm_kept(network) - tflm_kept(inside), need, way))
 
     def _costs(self, network: Graph) -> tuple[tuple[float, ...], float]:
         """(by capacity, the quick residency of the operators in their sequence, infinity where one does not fit; the
@@ -203,13 +203,13 @@ class _ChainSearch:
     def least_room(self, room: Room) -> float:
         """The least room in which all operators of a chain fit, of those that are priced; infinity where there is
         none."""
-        fronts: dict[int, list[_Chain]] = {0: [_Chain(0.0, 0, ())]}
+        fronts: dict[int, list[_ChainOfWays]] = {0: [_ChainOfWays(0.0, 0, ())]}
         """By cut: the chains that nothing betters, their need in place of the cost."""
         for (first, stop), ways in sorted(self.priced.items()):
             for before, one in product(fronts.get(first, ()), ways):
-                made = _Chain(max(before.cost, one.need), before.kept + one.kept, ())
-                if made.cost < math.inf:
-                    _offer(fronts.setdefault(stop, []), made, bounded=room.with_persistent)
+                longer = _ChainOfWays(max(before.cost, one.need), before.kept + one.kept, ())
+                if longer.cost < math.inf:
+                    _offer(fronts.setdefault(stop, []), longer, bounded=room.with_persistent)
         shares = _SHARES if room.with_persistent else (0.0,)
         rooms = (
             max(one.cost / (_PLACING * (1 - share)), one.kept / share if share else 0)
@@ -217,29 +217,29 @@ class _ChainSearch:
         )
         return min(rooms, default=math.inf)
 
-    def best(self, at: int, kept: float) -> _Chain:
+    def best(self, capacity: int, kept: float) -> _ChainOfWays:
         """The chain of least cost with one of the capacities, whose further operators keep no more bytes."""
-        none = _Chain(math.inf, 0, ())
-        chains: dict[tuple[int, bool], list[_Chain]] = {(0, False): [none._replace(cost=0.0)]}
+        none = _ChainOfWays(math.inf, 0, ())
+        chains: dict[tuple[int, bool], list[_ChainOfWays]] = {(0, False): [none._replace(cost=0.0)]}
         """By cut, and whether the activation there is in pieces: the chains that nothing betters in both figures."""
         for (first, stop), ways in sorted(self.priced.items()):
             for pieces, one in product((False, True), ways):
                 for before in chains.get((first, pieces), ()) if one.way or not pieces else ():
                     segments = before.ways if one.way is None else (*before.ways, one.way)
-                    for after, cost in ((True, one.pieces[at]), (False, one.joined[at])):
-                        made = _Chain(before.cost + cost, before.kept + one.kept, segments)
-                        if made.cost < math.inf and made.kept <= kept:
-                            _offer(chains.setdefault((stop, after), []), made, bounded=kept < math.inf)
+                    for after, cost in ((True, one.pieces[capacity]), (False, one.joined[capacity])):
+                        longer = _ChainOfWays(before.cost + cost, before.kept + one.kept, segments)
+                        if longer.cost < math.inf and longer.kept <= kept:
+                            _offer(chains.setdefault((stop, after), []), longer, bounded=kept < math.inf)
         return min(chains.get((len(self.graph.ops), False), [none]), key=lambda one: one.cost)
 
 
-class _Chain(NamedTuple):
+class _ChainOfWays(NamedTuple):
     cost: float
     kept: int
-    ways: tuple[_Way, ...]
+    ways: tuple[_WayInStrips, ...]
 
 
-def _offer(front: list[_Chain], one: _Chain, *, bounded: bool) -> None:
+def _offer(front: list[_ChainOfWays], one: _ChainOfWays, *, bounded: bool) -> None:
     """Add a chain that no other betters; `bounded`: by cost and bytes, else by cost alone."""
     if any(other.cost <= one.cost and (other.kept <= one.kept or not bounded) for other in front):
         return
@@ -270,20 +270,20 @@ def _between(graph: Graph, first: int, stop: int) -> Graph:
     """Operators [first, stop) as a network: what they read from before is its inputs, what is read later its
     outputs."""
     ops = graph.ops[first:stop]
-    made = {tensor for op in ops for tensor in op.outputs if tensor != ABSENT}
-    read = {tensor for op in ops for tensor in op.inputs if tensor != ABSENT and tensor not in made}
+    results = {tensor for op in ops for tensor in op.outputs if tensor != ABSENT}
+    read = {tensor for op in ops for tensor in op.inputs if tensor != ABSENT and tensor not in results}
     later = {tensor for op in graph.ops[stop:] for tensor in op.inputs} | {*graph.outputs}
     source = graph.source
     return replace(
         graph,
         ops=tuple(replace(op, after=()) for op in ops),
         inputs=tuple(sorted(tensor for tensor in read if graph.tensors[tensor].role == "activation")),
-        outputs=tuple(sorted(made & later)),
+        outputs=tuple(sorted(results & later)),
         source=replace(source, op_index=source.op_index[first:stop], settings_of=source.settings_of[first:stop]),
     )
 
 
-def _way(inside: Graph, kind: _Kind) -> _Way | None:
+def _way(inside: Graph, kind: _StripKind) -> _WayInStrips | None:
     """All operators of a network in strips of this kind; None where another kind has the same strips, or there is
     none."""
     shape = inside.tensors[inside.outputs[0]].shape if len(inside.outputs) == 1 else ()
@@ -294,7 +294,9 @@ def _way(inside: Graph, kind: _Kind) -> _Way | None:
     if strips < 2 or (kind.keeping and not widening) or (kind.cut_off and not windows):
         return None
     again = frozenset() if kind.keeping else widening
-    return _Way(InStrips(0, len(inside.ops), strips, recomputed=again), windows if kind.cut_off else frozenset())
+    return _WayInStrips(
+        InStrips(0, len(inside.ops), strips, recomputed=again), windows if kind.cut_off else frozenset()
+    )
 
 
 def _in_pieces(network: Graph) -> Graph:

@@ -1,4 +1,5 @@
-"""Networks in strips of rows all of which fits in fast memory, so that little goes to slow memory or comes from it."""
+"""A network in strips of rows that fits in fast memory, or nearly, so that little goes to slow memory or comes from
+it."""
 
 from __future__ import annotations
 
@@ -24,21 +25,18 @@ memory."""
 
 def network_in_strips(graph: Graph, capacity: int, limits: PartialLimits, *, counted: bool) -> Graph | None:
     """The network in strips, in a form that a .tflite file can state, by the plan of fewest operators whose peak is
-    within the capacity without inputs and outputs, where `counted` with what TFLite Micro keeps for its further
-    operators. None where there is no such plan."""
+    within the capacity without inputs and outputs, else by the plan of least peak; `counted`: with what TFLite Micro
+    keeps for its further operators. None where no segment is computed in strips."""
     try:
         rows = writable_rows(graph, row_form(graph, halos_required=False))
         persistent = tflm_persistent(graph) if counted else None
         front = partial_front(graph, memory=_ENDS_SLOW, limits=limits, form=rows, persistent=persistent)
-        least = min((plan.price.persistent_bytes for plan in front.plans), default=0)
-        within = [
-            plan
-            for plan in front.plans
-            if plan.segments and plan.price.peak_bytes + plan.price.persistent_bytes - least <= capacity
-        ]
-        if not within:
+        plans = [plan for plan in front.plans if plan.segments]
+        if not plans:
             return None
-        plan = min(within, key=lambda plan: (plan.price.extra_operators, plan.cost))
+        least = min(plan.price.persistent_bytes for plan in front.plans)
+        taken = {plan: plan.price.peak_bytes + plan.price.persistent_bytes - least for plan in plans}
+        plan = min(plans, key=lambda one: (max(taken[one], capacity), one.price.extra_operators, one.cost))
         return tflite_form(in_strips(graph, plan.segments, form=rows), in_place="nothing")
     except DownsetError:
         return None

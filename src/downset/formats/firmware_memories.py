@@ -151,8 +151,8 @@ def _kept_in_slow_memory(memories: TwoMemories) -> Sequence[str]:
     if not memories.slow_persistent_bytes:
         return ()
     return (
-        "// - What TFLite Micro keeps from run to run lies in slow memory. Its accesses are no part of",
-        "//   the bytes above.",
+        "// - What TFLite Micro keeps from run to run lies in slow memory. The bytes above leave out",
+        "//   its accesses.",
     )
 
 

@@ -78,10 +78,10 @@ def _verdict(fit: MemoriesFit) -> Verdict:
         f"{format_bytes(fit.slow_traffic_bytes)} B to and from slow memory in a run: {moved} moved, {direct} accessed "
         "there directly."
     )
-    if fit.memories.slow_persistent_bytes:
-        first += " TFLite Micro's persistent part lies there too; its accesses are not counted."
-    elif not fit.slow_traffic_bytes:
+    if not fit.slow_traffic_bytes:
         first = "All of it stays in fast memory: no byte goes to or comes from slow memory."
+    if fit.memories.slow_persistent_bytes:
+        first += " TFLite Micro's persistent part lies in slow memory; its accesses are not counted."
     every = "this network in strips" if fit.original_operators else "every order"
     unit = " B" if fit.cost is None else ""
     bound = bound_text(f"{format_bytes(evidence.bound)}{unit}", gap_of(int(evidence.value), int(evidence.bound)))
@@ -214,9 +214,7 @@ def _persistent(memories: TwoMemories) -> str:
         f"TFLite Micro keeps at most {format_bytes(memories.persistent_bytes)} B from run to run, at the end of "
         f"{memories.persistent_in} memory (measured on this host; fewer on a 32-bit board)"
     )
-    return kept + ": operators read them there, which is no part of the bytes above" * bool(
-        memories.slow_persistent_bytes
-    )
+    return kept + ": operators read them there, which the bytes above leave out" * bool(memories.slow_persistent_bytes)
 
 
 def _foot(fit: MemoriesFit) -> tuple[Value, ...]:
