@@ -408,8 +408,8 @@ private:
         for (std::size_t piece = 0; piece < pieces_.size(); ++piece) read[piece] = pieces_[piece].kept;
         auto first = runs_.size();  // those from here on are needed
         for (auto place = runs_.size(); place-- > 0;) {
-            const auto made = writes(runs_[place]);
-            if (std::none_of(made.begin(), made.end(), [&](auto piece) { return read[piece]; })) continue;
+            const auto results = writes(runs_[place]);
+            if (std::none_of(results.begin(), results.end(), [&](auto piece) { return read[piece]; })) continue;
             for (const auto piece : reads(runs_[place])) read[piece] = true;
             runs_[--first] = runs_[place];
         }
