@@ -24,8 +24,8 @@ struct StripPrice {
 class StripPricing {
 public:
     StripPricing(const StripNetwork& network, const StripSegment& segment, const StripProgram& program)
-        : network_(network), segment_(segment), program_(program), pieces_(program.pieces()), runs_(program.runs()), root_(pieces_.size()),
-          last_(pieces_.size(), -1), readers_(pieces_.size()), kept_(pieces_.size()) {
+        : network_(network), segment_(segment), program_(program), pieces_(program.pieces()), runs_(program.runs()),
+          root_(pieces_.size()), last_(pieces_.size(), -1), readers_(pieces_.size()), kept_(pieces_.size()) {
         std::iota(root_.begin(), root_.end(), 0);
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
             root_[i] = segment.inputs[i].root;
