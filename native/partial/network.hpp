@@ -143,9 +143,9 @@ struct StripSegment {
 
     // `inputs` and `results` by the numbers that tensors have in the network.
     StripSegment(const StripNetwork& network, std::int64_t from, std::int64_t to, std::vector<StripInput> read,
-                 std::vector<std::int64_t> made, std::vector<bool> counted, std::int64_t beside)
-        : first(from), stop(to), inputs(std::move(read)), results(std::move(made)), results_counted(std::move(counted)),
-          live_beside(beside) {
+                 std::vector<std::int64_t> outputs, std::vector<bool> counted, std::int64_t beside)
+        : first(from), stop(to), inputs(std::move(read)), results(std::move(outputs)),
+          results_counted(std::move(counted)), live_beside(beside) {
         const auto count = static_cast<std::int64_t>(network.ops.size());
         require(0 <= first && first < stop && stop <= count, "segment: ", first, " to ", stop, " does not exist");
         require_indices("results of a segment", results, network.row_bits.size());

@@ -24,8 +24,8 @@ struct StripPrice {
 class StripPricing {
 public:
     StripPricing(const StripNetwork& network, const StripSegment& segment, const StripProgram& program)
-        : network_(network), segment_(segment), program_(program), pieces_(program.pieces()), runs_(program.runs()), root_(pieces_.size()),
-          last_(pieces_.size(), -1), readers_(pieces_.size()), kept_(pieces_.size()) {
+        : network_(network), segment_(segment), program_(program), pieces_(program.pieces()), runs_(program.runs()),
+          root_(pieces_.size()), last_(pieces_.size(), -1), readers_(pieces_.size()), kept_(pieces_.size()) {
         std::iota(root_.begin(), root_.end(), 0);
         for (std::size_t i = 0; i < segment.inputs.size(); ++i) {
             root_[i] = segment.inputs[i].root;
@@ -83,9 +83,9 @@ private:
 
     // Whether the result is the bytes of what the operator reads first, as `memory.storages` says it.
     bool is_view(const StripRun& one) const {
-        const auto from = program_.reads(one)[0], made = program_.writes(one)[0];
-        if (!one.view || pieces_[from].exact_bytes != pieces_[made].exact_bytes) return false;
-        const bool output = one.makes_output && pieces_[made].kept;
+        const auto from = program_.reads(one)[0], written = program_.writes(one)[0];
+        if (!one.view || pieces_[from].exact_bytes != pieces_[written].exact_bytes) return false;
+        const bool output = one.makes_output && pieces_[written].kept;
         const auto* read = input(from);
         const bool given = read && read->given;
         return !(output && (network_.rules.outputs_apart || given)) && !(network_.rules.inputs_apart && given);
@@ -103,10 +103,10 @@ private:
 
     // How much of its result an operator makes where something that it reads lies.
     std::int64_t taken(const StripRun& one, std::size_t step) const {
-        const auto made = program_.writes(one)[0];
-        const auto& result = pieces_[made];
+        const auto written = program_.writes(one)[0];
+        const auto& result = pieces_[written];
         const auto& rules = network_.rules;
-        if (root_[made] != made) return 0;
+        if (root_[written] != written) return 0;
         if (rules.outputs_apart && one.makes_output && result.kept) return 0;
         for (const auto over : program_.over(one)) {
             const auto root = root_[over];

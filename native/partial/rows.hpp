@@ -96,7 +96,8 @@ private:
             }
             if (rows.empty()) continue;
             result[index] = rows;
-            for (const auto& input : op.inputs) wanted[input.tensor].cover(input.read(rows, segment_.rows[input.tensor]));
+            for (const auto& input : op.inputs)
+                wanted[input.tensor].cover(input.read(rows, segment_.rows[input.tensor]));
         }
         return result;
     }

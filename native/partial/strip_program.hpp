@@ -10,46 +10,9 @@
 #include "partial/lag.hpp"
 #include "partial/network.hpp"
 #include "partial/rows.hpp"
+#include "partial/strip_lists.hpp"
 
 namespace downset {
-
-struct StripPiece {
-    std::int64_t tensor;
-    Rows rows;
-    std::int64_t nbytes, exact_bytes;  // aligned, not aligned
-    bool kept = false;
-};
-
-// Pieces, by their positions in one list of all operators: an operator has no list of its own.
-struct StripIds {
-    const std::int64_t *first, *last;
-    const std::int64_t* begin() const { return first; }
-    const std::int64_t* end() const { return last; }
-    std::int64_t operator[](std::size_t place) const { return first[place]; }
-};
-
-struct StripRun {
-    std::size_t reads, writes, over, stop;  // where those of each kind begin
-    std::int64_t lagged = -1, lag = 0;  // a piece that the result may overlap, this far below it
-    std::int64_t macs = 0, persistent_bytes = 0, scratch = 0;
-    bool computes = false, view = false, makes_output = false;
-};
-
-// The lists of a program. The next one of the same thread clears them and uses their memory again: asking the system
-// for it took longer than writing the program. So a thread holds one program at a time.
-struct StripLists {
-    std::vector<StripPiece> pieces;
-    std::vector<StripRun> runs;
-    std::vector<std::int64_t> ids;
-
-    static StripLists& of_thread() {
-        thread_local StripLists lists;
-        lists.pieces.clear();
-        lists.runs.clear();
-        lists.ids.clear();
-        return lists;
-    }
-};
 
 class StripProgram {
 public:
@@ -195,8 +158,7 @@ private:
         }
     }
 
-    void run(std::int64_t index, const std::vector<Rows>& read, Ids reads,
-             const Ids& writes) {
+    void run(std::int64_t index, const std::vector<Rows>& read, Ids reads, const Ids& writes) {
         const auto& op = network_.ops[segment_.first + index];
         Ids over;
         for (const auto position : op.overwritten) over.push_back(reads[position]);
@@ -233,14 +195,13 @@ private:
         added.persistent_bytes = op.persistent_bytes;
         added.view = op.view;
         added.makes_output = op.makes_output;
-        if (network_.rules.counts_scratch)
-            added.scratch = scratch(index, read, made_rows, sides, padded);
+        if (network_.rules.counts_scratch) added.scratch = scratch(index, read, made_rows, sides, padded);
         added.macs = segment_.ops[index].macs_per_row * made_rows;
         if (results != writes) add_run(results, writes);
     }
 
-    std::int64_t scratch(std::int64_t index, const std::vector<Rows>& read, std::int64_t made_rows,
-                         Sides sides, bool padded) {
+    std::int64_t scratch(std::int64_t index, const std::vector<Rows>& read, std::int64_t made_rows, Sides sides,
+                         bool padded) {
         StripNetwork::Call call{segment_.first + index, made_rows, sides.top, sides.bottom, padded};
         for (const auto rows : read) call.push_back(rows.size());
         const auto stated = network_.scratch.find(call);
@@ -408,8 +369,8 @@ private:
         for (std::size_t piece = 0; piece < pieces_.size(); ++piece) read[piece] = pieces_[piece].kept;
         auto first = runs_.size();  // those from here on are needed
         for (auto place = runs_.size(); place-- > 0;) {
-            const auto made = writes(runs_[place]);
-            if (std::none_of(made.begin(), made.end(), [&](auto piece) { return read[piece]; })) continue;
+            const auto results = writes(runs_[place]);
+            if (std::none_of(results.begin(), results.end(), [&](auto piece) { return read[piece]; })) continue;
             for (const auto piece : reads(runs_[place])) read[piece] = true;
             runs_[--first] = runs_[place];
         }

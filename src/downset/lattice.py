@@ -128,11 +128,11 @@ def downsets(predecessors: Masks, *, limit: int | None = None) -> Iterator[int]:
     after = successors(predecessors)
     level = {0: sum(1 << operator for operator in ready(predecessors, 0))}  # downset -> its ready operators
     most = math.inf if limit is None else limit
-    found = 1
+    counted = 1
     while level:
         following: dict[int, int] = {}
         for downset, available in level.items():
-            if found > most:
+            if counted > most:
                 raise LimitReached(f"more than {limit} downsets")
             yield downset
             for operator in bits(available):
@@ -140,7 +140,7 @@ def downsets(predecessors: Masks, *, limit: int | None = None) -> Iterator[int]:
                 if larger not in following:
                     opened = sum(1 << later for later in bits(after[operator]) if not predecessors[later] & ~larger)
                     following[larger] = available & ~(1 << operator) | opened
-                    found += 1
+                    counted += 1
         level = following
 
 

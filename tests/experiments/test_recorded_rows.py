@@ -294,7 +294,9 @@ def test_fit_takes_little_for_weights_without_the_runs_that_it_measures():
     assert [row["megabytes"] for row in rows] == [1, 60, 210, 1000] and all(row["proven"] for row in rows)
     assert {row["shipped"] for row in rows} <= {"original", "mapped", "order, mapped"}
     assert all(row["resident_bytes"] < 1.5 * row["file_bytes"] for row in rows if row["megabytes"] > 100)
-    assert rows[2]["read_bytes"] < 1.5 * rows[2]["file_bytes"], "mapped weights ship as ONNX Runtime wrote them"
+    for row in rows[1:]:
+        most = 1.6 if row["shipped"] == "mapped" else 6  # mapped weights ship as ONNX Runtime wrote them
+        assert row["read_bytes"] < most * row["file_bytes"]
     assert all(row["of_weights"] <= 3 for row in rows if row["megabytes"] > 100)
     assert rows[-1]["all_bytes"] < rows[-1]["limit_of_all_bytes"] == 4e9 and rows[-1]["limit"] == "2GB"
     small, large = (row["resident_bytes"] for row in (rows[1], rows[-1]))
