@@ -69,6 +69,7 @@ def row_of(network: str, cluster: str, seconds: float) -> Row:
         "over_single": round(periods["single"] / exact.period_s, 3),
         **{method: round(period, 5) for method, period in periods.items()},
         "before": before.get("before", before.get("exact")),
+        **{key: before[key] for key in ("direct_before",) if key in before},
         **(direct_of(model, cluster, seconds) if network in SKIPS else {}),
     }
 

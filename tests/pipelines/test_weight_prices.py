@@ -1,4 +1,4 @@
-"""Prices of weights: the bytes that operators with MACs read for each frame, beside their MACs."""
+"""Prices of weights: the bytes that operators with MACs read for each frame, in addition to their MACs."""
 
 from __future__ import annotations
 

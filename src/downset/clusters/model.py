@@ -129,7 +129,7 @@ class Device:
     messages: MessageCosts | None = None
     """Costs of messages; None: they take no processor time."""
     weight_bytes_per_s: Rate | None = None
-    """Bytes per second of weights, which operators with MACs read anew for each frame; None: reading takes no time."""
+    """Bytes per second of weights, which operators with MACs read for each frame; None: reading takes no time."""
 
     @property
     def speed(self) -> float:

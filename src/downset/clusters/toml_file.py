@@ -138,7 +138,7 @@ class _DeviceForm(_TomlForm, frozen=True):
     bytes_per_s: Positive | None = None
     """Bytes per second that operators without MACs read and write; not given: a byte takes as long as a MAC."""
     weight_bytes_per_s: Positive | None = None
-    """Bytes per second of weights, which operators with MACs read anew for each frame, in addition to their MACs; not
+    """Bytes per second of weights, which operators with MACs read for each frame, in addition to their MACs; not
     given: reading weights takes no time."""
     alpha_of: dict[str, Positive] = {}
     """Other values of `alpha` by kind of operator: `{ Conv = 1.2 }`."""

@@ -238,9 +238,9 @@ def _tile_moved_bytes(problem: PricedChain, parts_of: dict[int, Rows], op: int) 
 
 def _weight_bytes(problem: PricedChain, split: Split, tile: Tile, spans: _Spans) -> int:
     """The bytes of the weights that operators with MACs read for a tile, each once."""
-    made = {rows.tensor for rows in _held(problem, split, tile, spans)}
+    tensors = {rows.tensor for rows in _held(problem, split, tile, spans)}
     working = (problem.ops[op] for op in _ops(problem, split) if problem.ops[op].macs_per_row)
-    return sum(dict(weight for op in working if made & {*op.outputs} for weight in op.weights).values())
+    return sum(dict(weight for op in working if tensors & {*op.outputs} for weight in op.weights).values())
 
 
 def _macs_of(problem: PricedChain, split: Split, tile: Tile, kind: str) -> int:

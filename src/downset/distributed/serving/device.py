@@ -46,9 +46,9 @@ def versions() -> dict[str, str]:
     from importlib.metadata import version
 
     runtime = onnxruntime_library("running shards", extra="cluster")
-    found = {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
+    own = {"downset": version("downset"), "onnxruntime": str(runtime.__version__)}
     ray = sys.modules.get("ray")
-    return found if ray is None else {**found, "ray": str(ray.__version__)}
+    return own if ray is None else {**own, "ray": str(ray.__version__)}
 
 
 class ServingDevice:

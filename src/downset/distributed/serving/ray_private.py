@@ -1,4 +1,4 @@
-"""What downset uses of Ray beyond its public interface, all of it in this file, each with its reason.
+"""Uses names of Ray that are not public: all that downset needs are in this file, each with its reason.
 
 `ray._raylet.Config.initialize`, `AuthenticationTokenLoader.reset_cache`: Ray reads token and settings once, when it is
 imported. A process may join one cluster after another, and its owner may use Ray too.
@@ -42,13 +42,13 @@ def check(modules: Mapping[str, Any] | None = None) -> None:
     """Raise UnsupportedError if this Ray lacks a name that is used here. `modules`: in place of Ray's, by name."""
     for module, names in _PRIVATE.items():
         for name in names:
-            found: Any = _module(module) if modules is None else modules[module]
+            owner: Any = _module(module) if modules is None else modules[module]
             for part in name.split("."):
-                found = getattr(found, part, None)
-            if found is None:
+                owner = getattr(owner, part, None)
+            if owner is None:
                 version = getattr(_module("ray"), "__version__", "?")
-                known = [one for one in requirements_of("cluster") if one.startswith("ray")]
-                advice = f"; install {known[0]!r}" if known else ""
+                wanted = [one for one in requirements_of("cluster") if one.startswith("ray")]
+                advice = f"; install {wanted[0]!r}" if wanted else ""
                 raise UnsupportedError(f"Ray {version} has no {module}.{name}, which downset needs{advice}")
 
 

@@ -130,16 +130,16 @@ def folds_of(problem: PricedChain, cuts: Sequence[int]) -> Folds:
     i, a, b, j = ends
     before = np.array([problem.macs_before()[cut] for cut in cuts], np.float64)
     unit_of = np.searchsorted(np.array(cuts), np.arange(problem.cuts), side="right") - 1
-    made: dict[int, int] = {}
-    read: dict[int, set[int]] = {}
+    makers: dict[int, int] = {}
+    readers: dict[int, set[int]] = {}
     for unit, ops in enumerate(problem.units):
         for op in ops:
-            made |= {tensor: int(unit_of[unit]) for tensor in problem.ops[op].outputs}
+            makers |= {tensor: int(unit_of[unit]) for tensor in problem.ops[op].outputs}
             for tensor in problem.ops[op].inputs:
-                read.setdefault(tensor, set()).add(int(unit_of[unit]))
+                readers.setdefault(tensor, set()).add(int(unit_of[unit]))
     nbytes = np.zeros(ends.shape[1])
-    for tensor, own in read.items():
-        maker = made.get(tensor, -1)
+    for tensor, own in readers.items():
+        maker = makers.get(tensor, -1)
         inside = [((i <= unit) & (unit < a)) | ((b <= unit) & (unit < j)) for unit in sorted(own)]
         makes = ((i <= maker) & (maker < a)) | ((b <= maker) & (maker < j))
         reads, others = np.any(inside, axis=0), ~np.all(inside, axis=0)
