@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+CERTIFICATE = "extra/downset.certificate"
 MODEL, WEIGHTS = "models/model.json", "data/weights/model_weights_config.json"
-CONSTANTS = "data/constants/model_constants_config.json"
 
 
 class Windows(nn.Module):
@@ -119,24 +119,27 @@ def alike(ours, theirs):
         if not isinstance(one, torch.Tensor):
             if (type(one), one) != (type(other), other):
                 return False
-        elif (one.dtype, one.shape) != (other.dtype, other.shape):
-            return False
-        elif not np.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-5, equal_nan=True):
-            return False
+        else:
+            same = (one.dtype, one.shape) == (other.dtype, other.shape)
+            if not (same and np.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-5, equal_nan=True)):
+                return False
     return True
 
 
 def changes(model):
-    """(what is changed, the changed program) of each change of one place of a program: of a number, a name, an
+    """(what is changed, a function that makes the changed program) of each change of one place: of a number, a name, an
     argument, a call or its place."""
     graph = model["graph_module"]["graph"]
     names = [*graph["tensor_values"]]
     sizes = {name: [repr(meta[key]) for key in ("sizes", "dtype")] for name, meta in graph["tensor_values"].items()}
 
     def changed(edit):
-        other = copy.deepcopy(model)
-        edit(other["graph_module"]["graph"])
-        return other
+        def made():
+            other = copy.deepcopy(model)
+            edit(other["graph_module"]["graph"])
+            return other
+
+        return made
 
     def replaced(path, value):
         def edit(graph):
@@ -180,7 +183,7 @@ def changes(model):
         yield from leaves(node["outputs"], (*where, "outputs"))
         base, _, overload = target.rpartition(".")
         for other in ([base[:-1]] if base.endswith("_") else [f"{base}_"]) + _TARGETS:
-            yield replaced((*where, "target"), f"{other}.{overload}" if other.count(".") < 4 and "." in other else other)
+            yield replaced((*where, "target"), other if other in _TARGETS else f"{other}.{overload}")
         for number, argument in enumerate(node["inputs"]):
             at = (*where, "inputs", number)
             yield replaced((*at, "kind"), 3 - argument["kind"])
@@ -206,14 +209,6 @@ def changes(model):
     for key in graph:
         if key != "nodes":
             yield from leaves(graph[key], (key,))
-    signature = ("input_specs", "output_specs")
-    for key in signature:
-        items = model["graph_module"]["signature"][key]
-        for place in range(len(items) - 1):
-            other = copy.deepcopy(model)
-            listed = other["graph_module"]["signature"][key]
-            listed[place], listed[place + 1] = listed[place + 1], listed[place]
-            yield f"{key} {place} and {place + 1} in turn", other
 
 
 _TARGETS = ["torch.ops.aten.sub.Tensor", "torch.ops.aten.sigmoid.default", "torch.ops.aten.mul.Tensor"]

@@ -32,8 +32,10 @@ from downset.formats.torch.read import archive_program
 
 __all__ = ["read_torch"]
 
-_RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "geometric", "cauchy")
-_RANDOM += ("attention", "rrelu", "lstm", "gru", "rnn_")
+_RANDOM = (
+    *("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "geometric", "cauchy"),
+    *("attention", "rrelu", "lstm", "gru", "rnn_"),
+)
 """Words in the names of calls that may draw random numbers, some where they drop values out."""
 
 
@@ -47,7 +49,7 @@ def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]
     try:
         model = json.loads(archive.read(archive.model_entry))
         return _ProgramReader(archive, program, frozenset(parts)).network(model), certificate
-    except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
 

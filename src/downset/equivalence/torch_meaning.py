@@ -67,12 +67,12 @@ def meaning_of(call: TorchCall) -> Meaning | None:
     name, _, overload = rest.partition(".")
     if space != "aten" or (call.several and name not in _DIVIDING) or not call.results or "out" in overload:
         return None
-    if name.removesuffix("_") in {*_UNARY, *_BINARY}:
-        return _elementwise(call, name.removesuffix("_"))
     reader = _READERS.get(name)
     try:
+        if name.removesuffix("_") in {*_UNARY, *_BINARY}:
+            return _elementwise(call, name.removesuffix("_"))
         return None if reader is None else _Arguments(call).all_read(reader)
-    except (TypeError, ValueError, IndexError, AttributeError):
+    except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         return None
 
 
@@ -258,7 +258,9 @@ def _reshape(read: _Arguments) -> Meaning:
 
 def _permutation(read: _Arguments) -> Meaning:
     rank = _rank(read(0, "self"))
-    return Meaning("Transpose", _integers(perm=[axis % rank for axis in _integers_in(read(1, "dims"))]), (read(0, "self"),))
+    return Meaning(
+        "Transpose", _integers(perm=[axis % rank for axis in _integers_in(read(1, "dims"))]), (read(0, "self"),)
+    )
 
 
 def _transposition(read: _Arguments) -> Meaning:

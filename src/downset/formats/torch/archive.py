@@ -173,8 +173,6 @@ class Archive:
         name = self.model_entry.rpartition("/")[2].removesuffix(".json")
         self._weights = self._payloads(f"data/weights/{name}_weights_config.json")
         self._constants = self._payloads(f"data/constants/{name}_constants_config.json")
-        if self._weights.keys() & self._constants.keys():
-            raise self._damaged("a name is given to a weight and to a constant")
 
     @property
     def certificate_entry(self) -> str:
