@@ -206,3 +206,50 @@ def test_no_attacked_file_is_proven(attacked, tmp_path, name, certified):
     assert not isinstance(found, Exception), found
     assert not alike(results(path, inputs), found), "the attack is dead: this test shows nothing"
     assert not proven(path, other)
+
+
+def _in_sums(model, alpha):
+    """The program of one convolution as the sum of two, each of half the channels that it reads."""
+    graph = model["graph_module"]["graph"]
+    (conv,) = graph["nodes"]
+    source, weight, result = conv["inputs"][0]["arg"], conv["inputs"][1]["arg"], conv["outputs"]
+    said, parts = graph["tensor_values"], {}
+
+    def node(target, inputs, name):
+        arguments = [{"name": key, "arg": value, "kind": 2 if key == "alpha" else 1} for key, value in inputs]
+        output = [{"as_tensor": {"name": name}}]
+        return {**conv, "name": name, "target": f"torch.ops.aten.{target}", "inputs": arguments, "outputs": output}
+
+    nodes, made = [], conv["name"]
+    for half in (0, 1):
+        bounds = [(key, {"as_int": value}) for key, value in (("dim", 1), ("start", 2 * half), ("end", 2 * half + 2))]
+        for what, value, kind in (("read", source, "slice_copy.Tensor"), ("cut", weight, "slice.Tensor")):
+            name = f"{what}_{half}"
+            said[name] = copy.deepcopy(said[value["as_tensor"]["name"]])
+            said[name]["sizes"][1] = {"as_int": 2}
+            parts[name] = {"of": value["as_tensor"]["name"], "box": [[1, 2 * half, 2 * half + 2]]}
+            nodes.append(node(kind, [("self", value), *bounds], name))
+        given = [
+            (key, {"as_tensor": {"name": f"{what}_{half}"}}) for key, what in (("input", "read"), ("weight", "cut"))
+        ]
+        said[f"sum_{half}"] = said[made]
+        parts[f"sum_{half}"] = {"of": made, "box": [], "terms": [2 * half, 2 * half + 2]}
+        nodes.append(node("conv2d.default", given, f"sum_{half}"))
+    both = [(key, {"as_tensor": {"name": f"sum_{half}"}}) for half, key in enumerate(("self", "other"))]
+    further = [("alpha", {"as_int": alpha})] if alpha != 1 else []
+    nodes.append({**node("add.Tensor", [*both, *further], made), "outputs": result})
+    graph["nodes"] = nodes
+    return json.dumps({"version": 1, "parts": parts}).encode()
+
+
+@pytest.mark.parametrize("alpha", [1, 3])
+def test_a_sum_of_products_is_proven_only_where_it_scales_nothing(tmp_path, alpha):
+    torch.manual_seed(2)
+    inputs, path = (torch.randn(1, 4, 6, 6),), tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(nn.Conv2d(4, 4, 3, bias=False).eval(), inputs), path)
+    content = entries(path)
+    model = json.loads(content[MODEL])
+    content[CERTIFICATE] = _in_sums(model, alpha)
+    other = write(tmp_path / "o.pt2", {**content, MODEL: as_json(model)})
+    assert alike(results(path, inputs), results(other, inputs)) == (alpha == 1)
+    assert prove(path, other).proven == (alpha == 1), prove(path, other).reason
