@@ -179,6 +179,8 @@ def windows(node: FileNode, size: Sequence[int], kernel: Sequence[int] | None) -
         raise ValueError("kernel_shape")
     if not len(shape) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         raise ValueError("window")
+    if min((*strides, *dilations), default=1) < 1:
+        raise ValueError("stride or dilation")
     windows_of = []
     for axis in range(rank):
         reach = (shape[axis] - 1) * dilations[axis] + 1

@@ -98,7 +98,7 @@ class PartsProof:
                 self._operator(index, node)
             except Unproven as reason:
                 raise Unproven(f"{node.kind} {node.label!r}: {reason}") from None
-            except (IndexError, KeyError, TypeError, ValueError) as error:  # contradicting ranks and settings
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:  # contradicting ranks and settings
                 raise Unproven(f"{node.kind} {node.label!r} is malformed ({type(error).__name__})") from None
 
     def _outputs(self, outputs: Sequence[int]) -> None:

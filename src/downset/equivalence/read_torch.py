@@ -32,7 +32,11 @@ from downset.formats.torch.read import archive_program
 
 __all__ = ["read_torch"]
 
-_RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "geometric", "cauchy")
+_RANDOM = (
+    *("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "geometric", "cauchy"),
+    *("attention", "rrelu", "lstm", "gru", "rnn_"),
+)
+"""Words in the names of calls that may draw random numbers, some where they drop values out."""
 
 
 def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]:
@@ -45,7 +49,7 @@ def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]
     try:
         model = json.loads(archive.read(archive.model_entry))
         return _ProgramReader(archive, program, frozenset(parts)).network(model), certificate
-    except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
 
@@ -61,14 +65,17 @@ class _ProgramReader:
     """By name: the value that it has now."""
 
     def network(self, model: Mapping[str, Any]) -> FileNetwork:
-        program = self.program
+        program, module = self.program, model["graph_module"]
+        graph = module["graph"]
+        states = self._states(module["signature"])
         for value, read in program.constants:
-            form = ("constant", value.dtype, value.shape, tuple(self.archive.strides(value.name)))
-            self._add(value, form, _content(read))
-        for value in program.inputs:
+            if value not in states:
+                form = ("constant", value.dtype, value.shape, tuple(self.archive.strides(value.name)))
+                self._add(value, form, _content(read, value.dtype))
+        for value in (*program.inputs, *states):
             strides = () if value.shape is None else tuple(self.archive.strides(value.name))
-            self._add(value, ("input", value.dtype, value.shape, strides))
-        inputs = tuple(self.number[value.name] for value in program.inputs)
+            self._add(value, ("input", value.dtype, value.shape, strides), default=states.get(value))
+        inputs = tuple(self.number[value.name] for value in (*program.inputs, *states))
         self._check_writes()
         paddings = self._paddings()
         for call in program.calls:
@@ -77,10 +84,10 @@ class _ProgramReader:
             elif not self._cut_weight(call):
                 self._call(call, paddings)
         outputs = tuple(self.number[name] for name in program.outputs)
-        named = {("input", value.name): place for value, place in zip(program.inputs, inputs, strict=True)}
-        module = model["graph_module"]
+        named = {("input", value.name): place for value, place in zip((*program.inputs, *states), inputs, strict=True)}
         stated = {
             **{key: module[key] for key in module if key not in ("graph", "metadata")},
+            "graph": {key: graph[key] for key in graph if key not in ("nodes", "tensor_values")},
             "ranges": model.get("range_constraints"),
         }
         settings: dict[Any, Hashable] = {
@@ -91,10 +98,16 @@ class _ProgramReader:
         body = Body("the program", inputs, outputs, tuple(range(len(self.nodes))))
         return FileNetwork(str(self.archive.path), tuple(self.values), tuple(self.nodes), (body,), settings, named)
 
-    def _add(self, value: TorchValue, form: Hashable = None, content: Callable[[], bytes] | None = None) -> int:
-        dtype = "float32" if content is not None and value.dtype == "bfloat16" else value.dtype
+    def _add(
+        self,
+        value: TorchValue,
+        form: Hashable = None,
+        content: Callable[[], bytes] | None = None,
+        default: Callable[[], bytes] | None = None,
+    ) -> int:
+        dtype = "V2" if content is not None and value.dtype == "bfloat16" else value.dtype
         form = form or (value.dtype, value.shape)
-        self.values.append(FileValue(value.name, form, content, shape=value.shape, dtype=dtype))
+        self.values.append(FileValue(value.name, form, content, shape=value.shape, dtype=dtype, default=default))
         self.number[value.name] = len(self.values) - 1
         return len(self.values) - 1
 
@@ -128,6 +141,8 @@ class _ProgramReader:
             if written and (target is None or written != {target.name} or len(call.results) != 1):
                 raise LoadError(f"{call.target} {call.name!r} may write into its inputs")
             if target is not None:
+                if (call.results[0].shape, call.results[0].dtype) != (target.shape, target.dtype):
+                    raise LoadError(f"{call.target} {call.name!r} writes into a value of another type or shape")
                 alias = same.get(target.name, target.name)
                 views = [name for name in seen[owner(target.name)] if same.get(name, name) != alias]
                 if owner(target.name) in outside or any(last.get(name, -1) > place for name in views):
@@ -136,6 +151,19 @@ class _ProgramReader:
                 seen[owner(value.name)].append(value.name)
                 if target is not None:
                     same[value.name] = same.get(target.name, target.name)
+
+    def _states(self, signature: Mapping[str, Any]) -> dict[TorchValue, Callable[[], bytes]]:
+        """The buffers that the program leaves changed, with the bytes that they begin with. Two that begin alike are
+        not one. Raises LoadError where one shares its bytes with another constant."""
+        contents = [content for spec in signature["output_specs"] for content in spec.values()]
+        changed = {content["buffer_name"] for content in contents if content.get("buffer_name") is not None}
+        for name in changed:
+            if self.archive.shares_bytes(name):
+                raise LoadError(f"the buffer {name!r} changes, and shares its bytes with another")
+        specs = [content for spec in signature["input_specs"] for content in spec.values()]
+        names = {content["arg"]["name"] for content in specs if content.get("buffer_name") in changed}
+        constants = self.program.constants
+        return {value: _content(read, value.dtype) for value, read in constants if value.name in names}
 
     def _paddings(self) -> dict[str, tuple[TorchValue, list[int], float]]:
         """By name: (the value that it pads, the pads, the value that they hold) of paddings that a rewrite made, and
@@ -203,14 +231,17 @@ def _read(call: TorchCall) -> list[TorchValue]:
     return values_in((call.args, call.kwargs))
 
 
-def _content(read: Callable[[], Any]) -> Callable[[], bytes]:
+def _content(read: Callable[[], Any], dtype: str) -> Callable[[], bytes]:
+    """The bytes of a constant; those of bfloat16 are read as the upper halves of floats."""
+    if dtype == "bfloat16":
+        return lambda: (np.ascontiguousarray(read()).view(np.uint32) >> 16).astype(np.uint16).tobytes()
     return lambda: np.ascontiguousarray(read()).tobytes()
 
 
 def _unknown(call: TorchCall) -> Meaning:
     """All that the file states about a call."""
     values = iter(range(len(_read(call))))
-    stated = (_plain(call.args, values), _plain(call.kwargs, values), len(call.results), call.several)
+    stated = (_plain(call.args, values), _plain(call.kwargs, values), call.names, len(call.results), call.several)
     return Meaning(("torch", call.target), {"arguments": repr(stated)}, tuple(_read(call)))
 
 

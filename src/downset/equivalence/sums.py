@@ -31,6 +31,8 @@ def added(place: Place, node: FileNode, out: Claim) -> Claim:
     mine = place.node
     if mine.kind not in _ADDS:
         raise Unproven(f"{mine.kind} computes no sum")
+    if mine.settings.get("numbers", ((None, None), ())) != ((None, None), ()):
+        raise Unproven("it scales what it adds")
     terms = sorted((_sum_at(place, position, out) for position in range(len(mine.inputs))), key=lambda one: one.terms)
     total = terms[0]
     for one in terms[1:]:

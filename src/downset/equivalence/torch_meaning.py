@@ -67,13 +67,12 @@ def meaning_of(call: TorchCall) -> Meaning | None:
     name, _, overload = rest.partition(".")
     if space != "aten" or (call.several and name not in _DIVIDING) or not call.results or "out" in overload:
         return None
-    name = name.removesuffix("_")
-    if name in _UNARY or name in _BINARY:
-        return _elementwise(call, name)
     reader = _READERS.get(name)
     try:
-        return None if reader is None else reader(_Arguments(call))
-    except (TypeError, ValueError, IndexError, AttributeError):
+        if name.removesuffix("_") in {*_UNARY, *_BINARY}:
+            return _elementwise(call, name.removesuffix("_"))
+        return None if reader is None else _Arguments(call).all_read(reader)
+    except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         return None
 
 
@@ -88,7 +87,7 @@ def _elementwise(call: TorchCall, name: str) -> Meaning | None:
     given = [*(item for item in call.args if not isinstance(item, TorchValue)), *call.kwargs.values()]
     if not all(isinstance(item, plain) for item in given):
         return None
-    settings = {"operator": name, "numbers": (tuple(numbers), named)}
+    settings = {"operator": name, "numbers": (tuple(numbers), named), "names": call.names}
     return Meaning(_UNARY.get(name) or _BINARY[name], settings, tuple(inputs))
 
 
@@ -97,22 +96,54 @@ def _number(item: Any) -> Hashable:
 
 
 class _Arguments:
-    """The arguments of a call by position, or by name where the file names them."""
+    """The arguments of a call. PyTorch orders them by their names, so a positional one must have the name of its
+    position."""
 
     def __init__(self, call: TorchCall) -> None:
-        self.call = call
+        self.call, self._read = call, set[str]()
 
     def __call__(self, position: int, name: str, default: Any = None) -> Any:
+        self._read.add(name)
         args = self.call.args
+        if len(args) > position and self.call.names[position] != (name, 1):
+            raise ValueError(name)
         return args[position] if len(args) > position else self.call.kwargs.get(name, default)
 
-    @property
-    def result(self) -> TorchValue:
-        return self.call.results[0]
+    def all_read(self, reader: Callable[[_Arguments], Meaning]) -> Meaning:
+        """The meaning that the reader finds. Raises ValueError where the call has arguments that it does not read."""
+        meaning, behind = reader(self), self.call.names[len(self.call.args) :]
+        named = [name for name, _ in self.call.names]
+        if not self._read.issuperset(named) or len(set(named)) != len(named) or any(kind != 2 for _, kind in behind):
+            raise ValueError(named)
+        return meaning
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value
+
+
+def _flag(value: Any) -> int:
+    if type(value) is not bool:
+        raise TypeError(value)
+    return int(value)
+
+
+def _float(value: Any) -> Hashable:
+    if type(value) not in (int, float):
+        raise TypeError(value)
+    return _number(float(value))
+
+
+def _integers_in(value: Any) -> list[int]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return [_integer(item) for item in value]
 
 
 def _list(value: Any, rank: int) -> list[int]:
-    values = [int(item) for item in value] if isinstance(value, (list, tuple)) else [int(value)]
+    values = _integers_in(value)
     values = values * rank if len(values) == 1 else values
     if len(values) != rank:
         raise ValueError(rank)
@@ -132,11 +163,11 @@ def _convolution(read: _Arguments) -> Meaning:
     rank = _rank(weight) - 2
     if _rank(read(0, "input")) != rank + 2:  # without a batch
         raise ValueError(rank)
-    pads = _list(read(4, "padding", 0), rank)  # unknown for a word
+    pads = _list(read(4, "padding", [0]), rank)  # unknown for a word
     settings = _integers(
-        strides=_list(read(3, "stride", 1), rank), pads=pads * 2, dilations=_list(read(5, "dilation", 1), rank)
+        strides=_list(read(3, "stride", [1]), rank), pads=pads * 2, dilations=_list(read(5, "dilation", [1]), rank)
     )
-    settings["group"] = (2, int(read(6, "groups", 1)))
+    settings["group"] = (2, _integer(read(6, "groups", 1)))
     return Meaning("Conv", settings, (read(0, "input"), weight, read(2, "bias")))
 
 
@@ -146,12 +177,12 @@ def _transposed(read: _Arguments) -> Meaning:
     if _rank(read(0, "input")) != rank + 2:
         raise ValueError(rank)
     settings = _integers(
-        strides=_list(read(3, "stride", 1), rank),
-        pads=_list(read(4, "padding", 0), rank) * 2,
-        output_padding=_list(read(5, "output_padding", 0), rank),
-        dilations=_list(read(7, "dilation", 1), rank),
+        strides=_list(read(3, "stride", [1]), rank),
+        pads=_list(read(4, "padding", [0]), rank) * 2,
+        output_padding=_list(read(5, "output_padding", [0]), rank),
+        dilations=_list(read(7, "dilation", [1]), rank),
     )
-    settings["group"] = (2, int(read(6, "groups", 1)))
+    settings["group"] = (2, _integer(read(6, "groups", 1)))
     return Meaning("ConvTranspose", settings, (read(0, "input"), weight, read(2, "bias")))
 
 
@@ -160,14 +191,14 @@ def _pool(kind: str, rank: int) -> Callable[[_Arguments], Meaning]:
         source, kernel = read(0, "self"), _list(read(1, "kernel_size"), rank)
         if _rank(source) != rank + 2:
             raise ValueError(rank)
-        strides = _list(read(2, "stride", ()) or kernel, rank)
-        settings = _integers(kernel_shape=kernel, strides=strides, pads=_list(read(3, "padding", 0), rank) * 2)
+        strides = _list(read(2, "stride", []) or kernel, rank)
+        settings = _integers(kernel_shape=kernel, strides=strides, pads=_list(read(3, "padding", [0]), rank) * 2)
         if kind == "MaxPool":
-            settings |= _integers(dilations=_list(read(4, "dilation", 1), rank))
-            settings["ceil_mode"] = (2, int(read(5, "ceil_mode", False)))
+            settings |= _integers(dilations=_list(read(4, "dilation", [1]), rank))
+            settings["ceil_mode"] = (2, _flag(read(5, "ceil_mode", False)))
         else:
-            settings["ceil_mode"] = (2, int(read(4, "ceil_mode", False)))
-            settings["count_include_pad"] = (2, int(read(5, "count_include_pad", True)))
+            settings["ceil_mode"] = (2, _flag(read(4, "ceil_mode", False)))
+            settings["count_include_pad"] = (2, _flag(read(5, "count_include_pad", True)))
             if read(6, "divisor_override") is not None:
                 raise ValueError("divisor_override")
         return Meaning(kind, settings, (source,))
@@ -176,10 +207,13 @@ def _pool(kind: str, rank: int) -> Callable[[_Arguments], Meaning]:
 
 
 def _batch_norm(read: _Arguments) -> Meaning:
-    if read(5, "training", True) or None in read.call.args[1:5]:
+    names = ("input", "weight", "bias", "running_mean", "running_var")
+    inputs = tuple(read(position, name) for position, name in enumerate(names))
+    _float(read(6, "momentum")), _flag(read(8, "cudnn_enabled"))  # which change no result
+    if _flag(read(5, "training", True)) or None in inputs:
         raise ValueError("training")
-    settings = {"epsilon": _number(float(read(7, "eps"))), "statistics": "given"}
-    return Meaning("BatchNormalization", settings, tuple(read.call.args[:5]))
+    settings = {"epsilon": _float(read(7, "eps")), "statistics": "given"}
+    return Meaning("BatchNormalization", settings, inputs)
 
 
 def _global_pool(read: _Arguments) -> Meaning:
@@ -190,45 +224,48 @@ def _global_pool(read: _Arguments) -> Meaning:
 
 
 def _concatenation(read: _Arguments) -> Meaning:
-    return Meaning("Concat", {"axis": (2, int(read(1, "dim", 0)))}, tuple(read(0, "tensors")))
+    return Meaning("Concat", {"axis": (2, _integer(read(1, "dim", 0)))}, tuple(read(0, "tensors")))
 
 
 def _slice(read: _Arguments) -> Meaning:
-    source, step = read(0, "self"), int(read(4, "step", 1))
-    axis = int(read(1, "dim", 0)) % _rank(source)
+    source, step = read(0, "self"), _integer(read(4, "step", 1))
+    axis = _integer(read(1, "dim", 0)) % _rank(source)
     start, end = read(2, "start"), read(3, "end")
-    start, end = int(start or 0), (1 << 63) - 1 if end is None else int(end)
+    start = 0 if start is None else _integer(start)
+    end = (1 << 63) - 1 if end is None else _integer(end)
     bounds = [np.array([value], np.int64) for value in (start, end, axis, step)]
     return Meaning("Slice", {}, (source, *bounds))
 
 
 def _reshape(read: _Arguments) -> Meaning:
     """The sizes are those that the call states: the file's types of its result are only claimed."""
-    source, name = read.call.args[0], read.call.target.split(".")[1]
-    sizes, rest = list(source.shape or ()), list(read.call.args[1:])
-    if read.call.kwargs or (name in ("view", "reshape") and not isinstance(rest[0], list)):
-        raise ValueError("dtype")
+    source, name = read(0, "self"), read.call.target.split(".")[1]
+    sizes = list(source.shape or ())
     if name in ("view", "reshape"):
-        sizes = [int(size) for size in rest[0]]
+        sizes = _integers_in(read(1, "size" if name == "view" else "shape"))
     elif name == "flatten":
-        first, last = (int(axis) % len(sizes) for axis in (*rest, *(0, -1)[len(rest) :]))
+        first, last = (_integer(axis) % len(sizes) for axis in (read(1, "start_dim", 0), read(2, "end_dim", -1)))
         sizes[first : last + 1] = [math.prod(sizes[first : last + 1])]
     elif name == "unsqueeze":
-        sizes.insert(int(rest[0]) % (len(sizes) + 1), 1)
+        sizes.insert(_integer(read(1, "dim")) % (len(sizes) + 1), 1)
     else:
-        axes = {int(axis) % len(sizes) for axis in (rest[0] if isinstance(rest[0], list) else [rest[0]])}
+        stated = read(1, "dim")
+        several = read.call.target.split(".")[-1] == "dims"
+        axes = {axis % len(sizes) for axis in (_integers_in(stated) if several else [_integer(stated)])}
         sizes = [size for axis, size in enumerate(sizes) if axis not in axes or size != 1]
     return Meaning("Reshape", {"allowzero": (2, 1)}, (source, np.array(sizes, np.int64)))
 
 
 def _permutation(read: _Arguments) -> Meaning:
     rank = _rank(read(0, "self"))
-    return Meaning("Transpose", _integers(perm=[int(axis) % rank for axis in read(1, "dims")]), (read(0, "self"),))
+    return Meaning(
+        "Transpose", _integers(perm=[axis % rank for axis in _integers_in(read(1, "dims"))]), (read(0, "self"),)
+    )
 
 
 def _transposition(read: _Arguments) -> Meaning:
     rank = _rank(read(0, "self"))
-    first, second = int(read(1, "dim0")) % rank, int(read(2, "dim1")) % rank
+    first, second = _integer(read(1, "dim0")) % rank, _integer(read(2, "dim1")) % rank
     order = list(range(rank))
     order[first], order[second] = second, first
     return Meaning("Transpose", _integers(perm=order), (read(0, "self"),))
@@ -237,11 +274,12 @@ def _transposition(read: _Arguments) -> Meaning:
 def _softmax(read: _Arguments) -> Meaning:
     if read(2, "dtype") is not None:
         raise ValueError("dtype")
-    return Meaning("Softmax", {"axis": (2, int(read(1, "dim")))}, (read(0, "self"),))
+    return Meaning("Softmax", {"axis": (2, _integer(read(1, "dim")))}, (read(0, "self"),))
 
 
 def _product(read: _Arguments) -> Meaning:
-    return Meaning("MatMul", {}, tuple(read.call.args[:2]))
+    other = "other" if ".matmul." in read.call.target else "mat2"
+    return Meaning("MatMul", {}, (read(0, "self"), read(1, other)))
 
 
 def _linear(read: _Arguments) -> Meaning:
@@ -250,14 +288,22 @@ def _linear(read: _Arguments) -> Meaning:
 
 def _layer_norm(read: _Arguments) -> Meaning:
     source, sizes = read(0, "input"), read(1, "normalized_shape")
-    settings = {"axis": (2, _rank(source) - len(sizes)), "epsilon": _number(float(read(4, "eps", 1e-5)))}
+    if sizes != list(source.shape or ())[-len(sizes) :]:
+        raise ValueError(sizes)
+    _flag(read(5, "cudnn_enable", True))  # which changes no result
+    settings = {"axis": (2, _rank(source) - len(sizes)), "epsilon": _float(read(4, "eps", 1e-5))}
     return Meaning("LayerNormalization", settings, (source, read(2, "weight"), read(3, "bias")))
 
 
 def _nearest(read: _Arguments) -> Meaning:
     """A resize by powers of two, for which PyTorch's float scale is exact."""
-    source, size = read.call.args[0], read(1, "output_size")
-    scales = read(2, "scale_factors") if "vec" in read.call.target else None
+    vector = ".vec" in read.call.target
+    source, size = read(0, "input" if vector else "self"), read(1, "output_size")
+    scales = read(2, "scale_factors") if vector else None
+    if scales is not None and size is not None:
+        raise ValueError("scales")
+    if not vector and (read(2, "scales_h"), read(3, "scales_w")) != (None, None):  # of which places follow
+        raise ValueError("scales")
     read_sizes = (source.shape or ())[2:]
     factors = [out / size for out, size in zip(size or (), read_sizes, strict=True)] if scales is None else list(scales)
     if len(factors) != 2 or any(factor not in (1, 2, 4, 8, 16, 32) for factor in factors):
@@ -272,25 +318,26 @@ def _nearest(read: _Arguments) -> Meaning:
 
 
 def _attention(read: _Arguments) -> Meaning:
-    if read(4, "dropout_p", 0.0) or read(7, "enable_gqa", False):
+    if _float(read(4, "dropout_p", 0.0)) != _float(0.0) or _flag(read(7, "enable_gqa", False)):
         raise ValueError("dropout_p")
     scale = read(6, "scale")
     settings = {
-        "is_causal": (2, int(read(5, "is_causal", False))),
-        "scale": None if scale is None else _number(float(scale)),
+        "is_causal": (2, _flag(read(5, "is_causal", False))),
+        "scale": None if scale is None else _float(scale),
     }
     inputs = (read(0, "query"), read(1, "key"), read(2, "value"), read(3, "attn_mask"))
     return Meaning(ATTENTION, settings, inputs)
 
 
 def _division(read: _Arguments) -> Meaning:
-    source, axis = read(0, "self"), int(read(2, "dim", 0)) % _rank(read(0, "self"))
-    extent, stated = (source.shape or ())[axis], read.call.args[1]
+    source, axis = read(0, "self"), _integer(read(2, "dim", 0)) % _rank(read(0, "self"))
+    names = {"chunk": "chunks", "split_with_sizes": "split_sizes"}
+    extent, stated = (source.shape or ())[axis], read(1, names.get(read.call.target.split(".")[1], "split_size"))
     if isinstance(stated, int):
         size = -(-extent // stated) if ".chunk." in read.call.target else stated
         sizes = [min(size, extent - start) for start in range(0, extent, size)]
     else:
-        sizes = [int(one) for one in stated]
+        sizes = _integers_in(stated)
     if len(sizes) != len(read.call.results):
         raise ValueError("sizes")
     return Meaning("Split", {"axis": (2, axis)}, (source, np.array(sizes, np.int64)))
@@ -300,9 +347,11 @@ _DIVIDING = ("split", "split_with_sizes", "chunk")
 
 
 def _identity(read: _Arguments) -> Meaning:
-    if read(2, "train"):
+    _float(read(1, "p"))
+    if _flag(read(2, "train", True)):
         raise ValueError("train")
-    return Meaning("Identity", {"operator": "clone", "numbers": ((None,), ())}, (read(0, "input"),))
+    settings = {"operator": "clone", "numbers": ((None,), ()), "names": (("self", 1),)}
+    return Meaning("Identity", settings, (read(0, "input"),))
 
 
 _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
@@ -331,9 +380,12 @@ _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
 }
 
 
+_PADDING = (("self", 1), ("pad", 1), ("value", 1))
+
+
 def padding_of(call: TorchCall) -> tuple[TorchValue, list[int], float] | None:
     """(the value that a call pads with a constant, ONNX's pads, the constant); None for any other call."""
-    if call.target != "aten.constant_pad_nd.default" or call.kwargs or len(call.args) != 3:
+    if call.target != "aten.constant_pad_nd.default" or call.names != _PADDING:
         return None
     source, sides, fill = call.args
     rank = _rank(source)

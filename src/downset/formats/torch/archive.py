@@ -150,7 +150,7 @@ class Archive:
         except OSError as error:
             raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
         self._entries = {entry.filename: entry for entry in entries}
-        if len(self._entries) < len(entries):
+        if len({name.lower() for name in self._entries}) < len(entries):  # PyTorch does not tell cases apart
             raise self._damaged("two entries have one name")
         if any(name.count("/") == 1 and name.endswith("/data.pkl") for name in self._entries):
             raise self._pickled()
@@ -207,12 +207,18 @@ class Archive:
         return models[0]
 
     def _payloads(self, name: str) -> dict[str, _Payload]:
+        folder, _, _ = name.rpartition("/")
+        model = self.model_entry.rpartition("/")[2].removesuffix(".json")
+        if f"{self._root}{folder}/{model}.pt" in self._entries:  # PyTorch reads it before any others
+            raise LoadError(f"{self.path}: its weights are pickled; export again with a newer PyTorch; ", TRUST)
         if self._root + name not in self._entries:
-            pickled = self._root + name.replace("_config.json", ".pt").replace("model_", "model", 1)
-            if pickled in self._entries or self._root + "data/weights/model.pt" in self._entries:
-                raise LoadError(f"{self.path}: its weights are pickled; export again with a newer PyTorch; ", TRUST)
             return {}
         config: dict[str, _Payload] = self._decoded(self._root + name, _Payloads).config
+        types: dict[str, int] = {}
+        for payload in config.values():
+            meta = payload.tensor_meta
+            if meta is not None and types.setdefault(payload.path_name, meta.dtype) != meta.dtype:
+                raise self._damaged(f"{printable(payload.path_name)} holds values of two element types")
         return config
 
     def _decoded(self, name: str, form: Any) -> Any:
@@ -272,6 +278,14 @@ class Archive:
         if size.as_int < 0:
             raise LoadError(f"{self.path}: {name!r} has the negative size {size.as_int}")
         return size.as_int
+
+    def shares_bytes(self, name: str | None) -> bool:
+        """Whether the weight or buffer `name` lies in an entry that holds others, too."""
+        return any(
+            sum(payload.path_name == payloads[name].path_name for payload in payloads.values()) > 1
+            for payloads in (self._weights, self._constants)
+            if name in payloads
+        )
 
     def weight(self, name: str, expected: TensorType | None) -> Callable[[], npt.NDArray[Any]]:
         """A function that reads the value of a weight, buffer or constant, by its name in the program. Values of

@@ -33,7 +33,8 @@ class TorchSetting:
 class TorchCall:
     """One call of an operator. `target` is PyTorch's name of the operator, such as "aten.conv2d.default". The arguments
     are numbers, strings, None, TorchValues, TorchSettings (or PyTorch's own objects), and lists and mappings of these.
-    `several`: whether the call returns a list or tuple, even one of length 1."""
+    `several`: whether the call returns a list or tuple, even one of length 1. `names`: the name of each argument in the
+    order of the file, and whether it is positional (1) or given by its name (2); none for PyTorch's own objects."""
 
     name: str
     target: str
@@ -41,6 +42,7 @@ class TorchCall:
     kwargs: Mapping[str, Any]
     results: tuple[TorchValue, ...]
     several: bool = False
+    names: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

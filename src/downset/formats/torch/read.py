@@ -95,8 +95,9 @@ def _call(node: ArchiveNode, position: int, reader: _Names) -> TorchCall:
             kwargs[argument.name] = value
     several = len(node.outputs) != 1 or "as_tensors" in node.outputs[0]
     results = [reader.made(name) for output in node.outputs for name in _result_names(output, node, position)]
+    names = tuple((argument.name, argument.kind) for argument in node.inputs)
     name = node.name or (results[0].name if results and not several else f"call_{position}")
-    return TorchCall(name, node.target.removeprefix("torch.ops."), tuple(args), kwargs, tuple(results), several)
+    return TorchCall(name, node.target.removeprefix("torch.ops."), tuple(args), kwargs, tuple(results), several, names)
 
 
 def _result_names(output: dict[str, Any], node: ArchiveNode, position: int) -> list[str]:
