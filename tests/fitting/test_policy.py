@@ -270,7 +270,7 @@ def test_a_memory_limit_goes_beyond_the_defaults_only_where_nothing_within_them_
 
 @pytest.mark.parametrize("asked", [{"strips": 8}, {"max_recompute": 0.1}])
 def test_strips_that_are_asked_for_are_searched_under_a_stated_limit_of_time_and_one_of_memory(model, times, asked):
-    """What ships without the limit of memory fits it; and what the limit of time leaves out is no proof."""
+    """What ships without the limit of memory fits it; and nothing is proven by what the limit of time leaves out."""
     times.ratio = lambda original, path: 2.0
     shipped = fit(model, slower=2.0, **asked, **WORK)
     limit = shipped.measured.after

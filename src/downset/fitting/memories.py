@@ -250,8 +250,9 @@ def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) ->
         yield _NetworkToPlan(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
     with job.search_time.running():
         clock = job.budget(_CHAIN_SHARE).start()
-        described = options.fast_bytes // ALIGNMENT * ALIGNMENT if options.distance > 0 else math.inf
-        room = Room(capacity, counted, described, options.kernels or "reference")
+        room = Room(
+            capacity, counted, options.fast_bytes if options.distance > 0 else math.inf, options.kernels or "reference"
+        )
         strips = find_strips(job.graph, room, _prices(options), clock)
     least = errors[0].figures.get("least_bytes") if errors else None
     if isinstance(least, int) and capacity < strips.least_bytes < least - taken:

@@ -69,11 +69,11 @@ class Room(NamedTuple):
     kernels: str = "reference"
 
     def kept(self, network: Graph) -> int:
-        """What the room bounds of a network: bytes of its persistent part, or those in which it is described."""
+        """Bytes of a network that the room bounds: of its persistent part, or those in which it is described."""
         return tflm_kept(network) if self.with_persistent else described_bytes(network, self.kernels)
 
     def kept_again(self, network: Graph) -> int:
-        """The same of its operators once more, at least."""
+        """The bytes of its operators once more, at least."""
         return sum(tflm_persistent(network).operator_bytes) if self.with_persistent else len(network.ops)
 
 

@@ -97,7 +97,7 @@ def description_bytes(path: Path, graph: Graph, kernels: str) -> int:
 
 
 def described_bytes(graph: Graph, kernels: str) -> int:
-    """The same of the file that states a network, without moves."""
+    """The description bytes of the file that states a network, without moves."""
     return _described(len({tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs)}), graph, kernels)
 
 
