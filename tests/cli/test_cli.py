@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import rich_click as click
 
 from downset.commands.group import COMMANDS, _imported
 from downset.errors import LoadError
@@ -218,6 +219,29 @@ def test_bad_options_are_one_line_and_exit_2(tmp_path, plain, fails):
     fails(2, "magic", says="magic")
     fails(2, "fit", says="MODEL")
     fails(2, "fit", EMBEDDING, "--colour", says="--colour")
+
+
+def test_no_path_is_dropped_without_a_word(fails):
+    """Of several paths none is left out: each option with a path says that it is repeatable, or refuses a second."""
+    commands = [(name, _imported(name)) for name in COMMANDS]
+    commands += [
+        (f"{name} {one}", below) for name, all_ in commands for one, below in getattr(all_, "commands", {}).items()
+    ]
+    checked = set()
+    for name, command in commands:
+        for option in command.params:
+            if not isinstance(option, click.Option) or not isinstance(option.type, click.Path):
+                continue
+            given = [option.opts[-1], "a", option.opts[-1], "b"]
+            if "repeatable" in option.help or "for each" in option.help:
+                assert option.process_value(click.Context(command), ["a", "b"]) == ("a", "b")
+                continue
+            with pytest.raises(click.BadParameter, match="given more than once; it takes one path"):
+                command.make_context(name, given)
+            assert option.process_value(click.Context(command), ["a"]) == "a"
+            checked.add(option.opts[-1])
+    assert {"--session", "--report", "--output", "--header", "--authority"} <= checked
+    fails(2, "fit", "m.onnx", "--session", "a.py", "--session", "b.cc", says="'--session': given more than once")
 
 
 def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path, run):

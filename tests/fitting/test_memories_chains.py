@@ -9,6 +9,7 @@ import pytest
 from downset.budget import Budget
 from downset.fitting import memories_chains
 from downset.fitting.memories_chains import Room, _ChainOfWays, _ChainSearch, _cuts, _PricedWay, find_strips
+from downset.formats.firmware_memories import described_bytes, description_bytes
 from downset.formats.reading import load
 from downset.formats.tflite.write import export_tflite
 from downset.memories.of_graph import Prices
@@ -87,6 +88,25 @@ def test_networks_in_strips_compute_the_same_and_keep_to_their_share(seed, with_
             assert tflm_kept(network) - tflm_kept(graph) <= memories_chains._SHARES[-1] * room.nbytes + 24 * 64
 
 
+@pytest.mark.parametrize("kernels", ["reference", "cmsis-nn-mve"])
+def test_what_tflite_micro_cannot_describe_is_not_chosen(kernels, tmp_path):
+    """The file of each network has room for its description, and less room never gives a cheaper chain."""
+    graph = load(inverted(tmp_path / "m.tflite", 4))
+    nbytes = max(one.nbytes for one in graph.tensors) // 2
+    least, found = [], []
+    for times in (1.0, 3.0, math.inf):
+        room = Room(nbytes, False, times * described_bytes(graph, kernels), kernels)
+        networks = find_strips(graph, room, Prices(), Budget(5.0, 20_000).start()).networks
+        for network in networks:
+            written = tmp_path / "strips.tflite"
+            export_tflite(written, network, range(len(network.ops)))
+            least.append(description_bytes(written, network, kernels))
+            assert least[-1] <= room.described_bytes
+        found.append(len(networks))
+    assert found == [0, 1, 1]
+    assert least == sorted(least) and least[0] < least[-1]
+
+
 def test_cuts_lie_where_one_tensor_lives(tmp_path):
     graph = load(inverted(tmp_path / "m.tflite", 1, blocks=3))
     readers = graph.consumers()
@@ -101,7 +121,7 @@ def test_a_limit_ends_the_pricing_and_a_chain_remains(tmp_path):
     nbytes = max(one.nbytes for one in graph.tensors) // 2
     counts = []
     for work in (1_000, 6_000, 100_000):
-        search = _ChainSearch(graph, [nbytes], Prices())
+        search = _ChainSearch(graph, [nbytes], Prices(), Room(nbytes, False))
         search.price(Budget(60.0, work).start())
         counts.append((sum(map(len, search.priced.values())), search.best(0, math.inf).cost))
     assert [count for count, _ in counts] == sorted({count for count, _ in counts})

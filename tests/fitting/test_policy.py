@@ -268,6 +268,20 @@ def test_a_memory_limit_goes_beyond_the_defaults_only_where_nothing_within_them_
     assert stated.value.result.ram.state == "not known"
 
 
+@pytest.mark.parametrize("asked", [{"strips": 8}, {"max_recompute": 0.1}])
+def test_strips_that_are_asked_for_are_searched_under_a_stated_limit_of_time_and_one_of_memory(model, times, asked):
+    """What ships without the limit of memory fits it; and nothing is proven by what the limit of time leaves out."""
+    times.ratio = lambda original, path: 2.0
+    shipped = fit(model, slower=2.0, **asked, **WORK)
+    limit = shipped.measured.after
+    assert strips(shipped) and limit < fit(model, slower=1.0, **WORK).measured.after
+    assert fit(model, ram_bytes=limit, slower=2.0, **asked, **WORK).measured.after <= limit
+    with pytest.raises(DownsetError) as stated:
+        fit(model, ram_bytes=limit, slower=1.1, **asked, **WORK)
+    assert stated.value.result.ram.state == "not known"
+    assert not strips(stated.value.result)
+
+
 def test_limits_below_one_are_refused(model):
     for name in ("slower", "larger"):
         with pytest.raises(UsageError, match=f"{name} must be a factor from 1"):

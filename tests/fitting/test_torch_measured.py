@@ -13,9 +13,10 @@ from downset.fitting.candidates import Candidate  # noqa: E402
 from downset.fitting.choosing import least  # noqa: E402
 from downset.fitting.job import FitOptions, Job  # noqa: E402
 from downset.formats.torch import effects  # noqa: E402
+from downset.formats.torch.archive import DTYPES  # noqa: E402
 from downset.formats.torch.effects import earlier_calls, written_names  # noqa: E402
 from downset.formats.torch.program import TorchCall, TorchValue  # noqa: E402
-from downset.formats.torch.runnable import runnable_operator  # noqa: E402
+from downset.formats.torch.runnable import runnable_operator, runnable_program, torch_dtype  # noqa: E402
 from downset.graph.core import WORKSPACE  # noqa: E402
 from downset.reports.fit_steps import fit_next_steps  # noqa: E402
 from downset.reports.terminal import step_lines  # noqa: E402
@@ -192,6 +193,29 @@ def test_calls_that_write_wait_for_readers_and_readers_for_them():
 
 
 # --- what runs without trust
+
+
+def test_weights_that_run_are_those_that_pytorch_loads(tmp_path):
+    """Of each element type, with their strides."""
+    weights = torch.rand(6, 2).mul(9).t()
+
+    class EachType(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in DTYPES.values():
+                self.register_buffer(f"of_{name}", weights.to(torch_dtype(torch, name)))
+
+        def forward(self, x):
+            return [x + value.to(x.dtype) for value in self.buffers()]
+
+    path = saved(tmp_path / "types.pt2", EachType(), 2, 6)
+    program, loaded = runnable_program(path), torch.export.load(path)
+    assert len(program.weights) == len(DTYPES) == len(loaded.state_dict)
+    for name, expected in loaded.state_dict.items():
+        weight = program.weights[f"b_{name}"]
+        assert (weight.dtype, weight.shape, weight.stride()) == (expected.dtype, expected.shape, expected.stride())
+        assert weight.to(torch.complex128).equal(expected.to(torch.complex128)), name
+    assert ds.fit(path, time_limit_s=1).measured is not None
 
 
 def test_no_operator_that_opens_a_file_runs_from_a_file():

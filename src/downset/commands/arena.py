@@ -10,7 +10,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.method_names import METHODS
-from downset.commands.options import BYTES, SECONDS, console, search_s, work_limit_option
+from downset.commands.options import BYTES, SECONDS, console, path_option, search_s, work_limit_option
 from downset.commands.pictures import (
     check_pictures,
     map_option,
@@ -70,9 +70,7 @@ __all__ = ["arena"]
 )
 @click.option("--time-limit", type=SECONDS, default="10s", show_default=True, help="Time for the search.")
 @work_limit_option
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write the records with an offset (or object) column; - is stdout."
-)
+@path_option("-o", "--output", help="Write the records with an offset (or object) column; - is stdout.")
 @report_option
 @map_option("Also draw the arena into this SVG file, with the capacity where one is given.")
 @trace_option

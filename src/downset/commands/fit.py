@@ -23,6 +23,7 @@ from downset.commands.options import (
     SHARE,
     console,
     input_option,
+    path_option,
     search_s,
     size_options,
     time_limit_option,
@@ -68,9 +69,7 @@ class _FitCommand(click.RichCommand):
 
 @click.command(cls=_FitCommand)
 @click.argument("model", type=click.Path())
-@click.option(
-    "-o", "--output", type=click.Path(), help="Where to write the fitted model; without it nothing is written."
-)
+@path_option("-o", "--output", help="Where to write the fitted model; without it nothing is written.")
 @click.option(
     "--ram",
     type=BYTES,
@@ -186,15 +185,13 @@ class _FitCommand(click.RichCommand):
     help="Leave out files of more than this many times the original's bytes on disk; 1.25x if not given (no limit for "
     "ort, or with --fast).",
 )
-@click.option(
+@path_option(
     "--session",
-    type=click.Path(),
     help="Also write a program that opens OUTPUT as it was measured (ort): Python, or C++ (.cc) or C# (.cs).",
 )
-@click.option(
+@path_option(
     "--header",
     "header_path",
-    type=click.Path(),
     help="Also write OUTPUT as C++ for firmware (tflm): model array, arena size, operators. A .h file holds all; a .cc "
     "file holds the array, and the .h file next to it the rest.",
 )

@@ -7,15 +7,14 @@ from pathlib import Path
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import console
+from downset.commands.options import console, path_option
 from downset.errors import UsageError
 
 __all__ = ["keys"]
 
-_authority = click.option(
+_authority = path_option(
     "--authority",
-    type=click.Path(),
-    default="downset-keys",
+    default=["downset-keys"],
     show_default=True,
     help="The authority's folder. Keep it off the devices.",
 )
@@ -57,7 +56,7 @@ def init(authority: str, days: int, as_json: bool) -> None:
 )
 @_authority
 @click.option("--days", type=click.IntRange(1, 36_500), default=825, show_default=True, help="Days that it is valid.")
-@click.option("-o", "--output", type=click.Path(), help="The folder to make; default: AUTHORITY/NAME.")
+@path_option("-o", "--output", help="The folder to make; default: AUTHORITY/NAME.")
 @json_option("keys")
 def issue(
     name: str, hosts: tuple[str, ...], client: bool, authority: str, days: int, output: str | None, as_json: bool

@@ -25,6 +25,7 @@ __all__ = [
     "console",
     "parse_dims",
     "parse_shapes",
+    "path_option",
     "search_s",
     "size_options",
     "time_limit_option",
@@ -127,6 +128,17 @@ def size_options(command: _Command) -> _Command:
         callback=lambda _context, _option, items: parse_shapes(items),
         help="Fix an input's shape; repeatable.",
     )(command)
+
+
+def path_option(*names: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """An option with one path. click would take the last of several and leave the others out, without a word."""
+    return click.option(*names, type=click.Path(), multiple=True, callback=_only, **settings)
+
+
+def _only(context: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> str | None:
+    if len(paths) > 1:
+        raise click.BadParameter("given more than once; it takes one path", context, option)
+    return next(iter(paths), None)
 
 
 def input_option(help_text: str) -> Callable[[_Command], _Command]:

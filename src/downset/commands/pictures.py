@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
+from downset.commands.options import path_option
 from downset.commands.wording import worded
 from downset.reports.document import PAGE_SUFFIXES
 
@@ -36,22 +37,19 @@ __all__ = [
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-report_option = click.option(
+report_option = path_option(
     "--report",
     "report_path",
-    type=click.Path(),
     help="Also write a page to show: one HTML file, which opens offline (extra: report).",
 )
 
 
 def map_option(help_text: str) -> Callable[[_Command], _Command]:
     """`--map`, whose picture depends on the command."""
-    return click.option("--map", "map_path", type=click.Path(), help=help_text)
+    return path_option("--map", "map_path", help=help_text)
 
 
-trace_option = click.option(
-    "--trace", "trace_path", type=click.Path(), help="Also write a trace for chrome://tracing and Perfetto (JSON)."
-)
+trace_option = path_option("--trace", "trace_path", help="Also write a trace for chrome://tracing and Perfetto (JSON).")
 
 
 def check_pictures(

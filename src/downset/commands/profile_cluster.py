@@ -10,7 +10,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.inputs import tell_note
-from downset.commands.options import SECONDS, console, size_options
+from downset.commands.options import SECONDS, console, path_option, size_options
 from downset.commands.waiting import waiting
 from downset.text import shortened
 
@@ -33,8 +33,8 @@ _COSTS = 80
 @click.option(
     "--head", metavar="HOST:PORT", help="Address at which this machine listens; the workers have the same --head."
 )
-@click.option("--keys", type=click.Path(), help="The folder of keys of this machine (downset keys issue).")
-@click.option("--model", type=click.Path(), help="Time this model's own operators; default: those of small networks.")
+@path_option("--keys", help="The folder of keys of this machine (downset keys issue).")
+@path_option("--model", help="Time this model's own operators; default: those of small networks.")
 @size_options
 @click.option(
     "--probe-time",
@@ -45,7 +45,7 @@ _COSTS = 80
     help="Least time of each of the three batches of runs of a probe.",
 )
 @click.option("--wait", "joins_s", type=SECONDS, default="2min", show_default=True, help="Time for devices to join.")
-@click.option("-o", "--output", type=click.Path(), help="The cluster file to write; without it, it is printed.")
+@path_option("-o", "--output", help="The cluster file to write; without it, it is printed.")
 @json_option("profile-cluster")
 @click.option("-q", "--quiet", is_flag=True, help="Print no notes on stderr.")
 def profile_cluster(

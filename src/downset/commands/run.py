@@ -10,7 +10,14 @@ import rich_click as click
 
 from downset.commands.envelope import OutputsDiffer, json_option, print_json
 from downset.commands.inputs import dims_at_batch, stages_of, tell_note
-from downset.commands.options import console, size_options, time_limit_option, trust_option, worker_memory_option
+from downset.commands.options import (
+    console,
+    path_option,
+    size_options,
+    time_limit_option,
+    trust_option,
+    worker_memory_option,
+)
 from downset.commands.pictures import written_lines
 from downset.commands.waiting import reading, waiting
 from downset.commands.wording import worded
@@ -27,15 +34,14 @@ _STARTING_S = 2.0
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option(
+@path_option(
     "--plan",
     "plan_path",
-    type=click.Path(),
     required=True,
     help="The plan that `downset stage -o` wrote. Its batch is that of the run.",
 )
 @click.option("--input", "inputs", multiple=True, type=click.Path(), help="A .npy file for each input, in order.")
-@click.option("--output", "outputs", type=click.Path(), help="Write the outputs to this .npz file.")
+@path_option("--output", "outputs", help="Write the outputs to this .npz file.")
 @click.option("--check", is_flag=True, help="Compare with ONNX Runtime (.onnx models); exit 4 if they differ.")
 @click.option(
     "--runs",

@@ -15,6 +15,7 @@ from downset.commands.inputs import given_cluster, pipeline_of, tell_note
 from downset.commands.options import (
     SECONDS,
     console,
+    path_option,
     size_options,
     time_limit_option,
     trust_option,
@@ -60,9 +61,9 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @click.option(
     "--cluster", "cluster_file", help="A TOML file, or the name of a built-in cluster; not needed with --plan."
 )
-@click.option("--plan", "plan_file", type=click.Path(), help="The plan of `downset split -o`; default: planned now.")
-@click.option("--input", "source", type=click.Path(), help="frames.npy, or a folder of one .npy or .npz file a frame.")
-@click.option("-o", "--output", type=click.Path(), help="Where results go: .npy, or .npz for several outputs.")
+@path_option("--plan", "plan_file", help="The plan of `downset split -o`; default: planned now.")
+@path_option("--input", "source", help="frames.npy, or a folder of one .npy or .npz file a frame.")
+@path_option("-o", "--output", help="Where results go: .npy, or .npz for several outputs.")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -73,7 +74,7 @@ _SIMULATED_FRAMES, _SIMULATED_TASKS = 200, 20_000
 @click.option("--log-json", is_flag=True, help="Log as lines of JSON.")
 @click.option("--local", is_flag=True, help="Start the devices on this machine: the default without --head.")
 @click.option("--head", metavar="HOST:PORT", help="Address at which to listen for `downset worker` on the devices.")
-@click.option("--keys", type=click.Path(), help="This machine's folder of keys, for --head and --listen.")
+@path_option("--keys", help="This machine's folder of keys, for --head and --listen.")
 @click.option(
     "--threads",
     type=click.IntRange(0, 1024),

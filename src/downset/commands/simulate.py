@@ -14,7 +14,7 @@ import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
 from downset.commands.inputs import pipeline_of, tell_note
-from downset.commands.options import SECONDS, console, size_options
+from downset.commands.options import SECONDS, console, path_option, size_options
 from downset.commands.pictures import (
     check_pictures,
     report_option,
@@ -62,11 +62,9 @@ _REPLANNING_S = 10.0
     metavar="DEVICE@10s*2",
     help="From that time on the device takes this many times as long; repeatable.",
 )
-@click.option(
-    "--replan", "model", metavar="MODEL", type=click.Path(), help="Plan MODEL again without --fail's devices."
-)
+@path_option("--replan", "model", metavar="MODEL", help="Plan MODEL again without --fail's devices.")
 @size_options
-@click.option("-o", "--output", type=click.Path(), help="Where to write the plan that --replan makes.")
+@path_option("-o", "--output", help="Where to write the plan that --replan makes.")
 @report_option
 @trace_option
 @json_option("simulate")

@@ -15,6 +15,7 @@ from downset.commands.method_names import METHODS
 from downset.commands.options import (
     SECONDS,
     console,
+    path_option,
     search_s,
     size_options,
     time_limit_option,
@@ -79,8 +80,8 @@ __all__ = ["split"]
     help="Also plan for one device more, for a device or links twice as fast and for twice the memory, in --time-limit "
     "together; --report does, too.",
 )
-@click.option("--export", "export_dir", type=click.Path(), help="Write each device's shard as ONNX into this folder.")
-@click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
+@path_option("--export", "export_dir", help="Write each device's shard as ONNX into this folder.")
+@path_option("-o", "--output", help="Where to write the plan; without it nothing is written.")
 @trust_option
 @report_option
 @trace_option

@@ -14,6 +14,7 @@ from downset.commands.merged import run_export
 from downset.commands.options import (
     check_runs,
     console,
+    path_option,
     search_s,
     size_options,
     time_limit_option,
@@ -95,18 +96,16 @@ __all__ = ["stage"]
     help="Take this candidate of the table, such as greedy, whatever its time is; the default is what measurements "
     "choose.",
 )
-@click.option("-o", "--output", type=click.Path(), help="Where to write the plan; without it nothing is written.")
-@click.option(
+@path_option("-o", "--output", help="Where to write the plan; without it nothing is written.")
+@path_option(
     "--ort-streams",
     "streams_path",
-    type=click.Path(),
     help="Where to write the branches as ONNX Runtime's session.node_partition_config_file, if sessions with it were "
     "faster than sequential ones; with --device cuda as streams of the GPU.",
 )
-@click.option(
+@path_option(
     "--export",
     "export_path",
-    type=click.Path(),
     help="Only merge operators, and write the network to this .onnx file if ONNX Runtime is faster with it, on one "
     "thread and on two (or on --threads).",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
-from downset.commands.options import BYTES, SECONDS, console
+from downset.commands.options import BYTES, SECONDS, console, path_option
 
 __all__ = ["worker"]
 
@@ -16,7 +16,7 @@ __all__ = ["worker"]
 @click.command()
 @click.option("--head", required=True, metavar="HOST:PORT", help="Where `downset serve --head` listens.")
 @click.option("--name", required=True, help="This device's name in the cluster file.")
-@click.option("--keys", required=True, type=click.Path(), help="The folder that `downset keys issue` made for it.")
+@path_option("--keys", required=True, help="The folder that `downset keys issue` made for it.")
 @click.option("--address", help="Address of this machine for the others; default: that of its route to the head.")
 @click.option(
     "--object-store", type=BYTES, default="256MB", show_default=True, help="Shared memory for shards on their way."
@@ -24,9 +24,7 @@ __all__ = ["worker"]
 @click.option(
     "--threads", type=click.IntRange(0, 1024), default=0, help="Threads of ONNX Runtime; default: one for each core."
 )
-@click.option(
-    "--shards", type=click.Path(), help="Where shards are kept; default: downset/shards in the user's cache folder."
-)
+@path_option("--shards", help="Where shards are kept; default: downset/shards in the user's cache folder.")
 @click.option(
     "--shards-limit",
     type=BYTES,

@@ -123,11 +123,13 @@ def _within_limit(job: Job, planned: Planned, candidates: Candidates) -> Candida
     fitting = [file for file in candidates.files if fits(file)]
     if any(map(trials.keeps, fitting)):
         return candidates
-    if job.options.states_policy:  # limits that are stated hold, also where nothing within them fits
+    stated = job.options.states_policy  # limits that are stated hold, also where nothing within them fits
+    if stated and not job.options.limits_strips:
         return replace(candidates, strips=candidates.searches[0] if candidates.searches else None)
-    candidates = replace(candidates, trials=Trials(job, original, NO_LIMITS, trials.latencies), beyond=True)
-    if fitting:
-        return candidates
+    if not stated:
+        candidates = replace(candidates, trials=Trials(job, original, NO_LIMITS, trials.latencies), beyond=True)
+        if fitting:
+            return candidates
     job.may_search("not computed in strips")  # without time the search gives the bound that the verdict needs
     try:
         searches = search_in_strips(job, planned)
@@ -136,7 +138,7 @@ def _within_limit(job: Job, planned: Planned, candidates: Candidates) -> Candida
         job.notes.add(Message("not computed in strips: ", error.message))
         return candidates
     note_arithmetic(job, planned.best.graph, striped)
-    files = [original, *striped] if one_fits else [*candidates.files, *striped]
+    files = [original, *striped] if one_fits and not stated else [*candidates.files, *striped]
     return replace(candidates, files=files, strips=searches[0])
 
 

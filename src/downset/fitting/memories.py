@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -249,7 +250,10 @@ def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) ->
         yield _NetworkToPlan(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
     with job.search_time.running():
         clock = job.budget(_CHAIN_SHARE).start()
-        strips = find_strips(job.graph, Room(capacity, counted), _prices(options), clock)
+        room = Room(
+            capacity, counted, options.fast_bytes if options.distance > 0 else math.inf, options.kernels or "reference"
+        )
+        strips = find_strips(job.graph, room, _prices(options), clock)
     least = errors[0].figures.get("least_bytes") if errors else None
     if isinstance(least, int) and capacity < strips.least_bytes < least - taken:
         in_strips = align_up(int(strips.least_bytes) + taken, _ABOUT)

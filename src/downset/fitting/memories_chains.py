@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from downset.budget import Clock
 from downset.errors import DownsetError
+from downset.formats.firmware_memories import described_bytes
 from downset.graph.core import ABSENT, Graph
 from downset.graph.cost import row_form
 from downset.memories.of_graph import MemoriesRequest, Prices, memories_form
@@ -34,7 +35,7 @@ from downset.rewrites.tflite_form import tflite_form, writable_rows
 __all__ = ["Room", "Strips", "find_strips"]
 
 _PLACING = 0.9
-"""The share of fast memory that ways may take; the rest is for what offsets cost."""
+"""The share of fast memory that ways may take; the rest is for what offsets cost, or for descriptions of moves."""
 _AHEAD = 8
 """The most cuts that one way reaches."""
 
@@ -58,10 +59,22 @@ _MOST = 2
 
 
 class Room(NamedTuple):
-    """Bytes of fast memory for tensors, and whether the persistent part of further operators is taken from them."""
+    """Bytes of fast memory for tensors, and whether the persistent part of further operators is taken from them. If
+    not, the bytes in which TFLite Micro has room to describe the tensors of a file, before any of them lives, and the
+    kernels whose scratch it describes, too."""
 
     nbytes: int
     with_persistent: bool
+    described_bytes: float = math.inf
+    kernels: str = "reference"
+
+    def kept(self, network: Graph) -> int:
+        """Bytes of a network that the room bounds: of its persistent part, or those in which it is described."""
+        return tflm_kept(network) if self.with_persistent else described_bytes(network, self.kernels)
+
+    def kept_again(self, network: Graph) -> int:
+        """The bytes of its operators once more, at least."""
+        return sum(tflm_persistent(network).operator_bytes) if self.with_persistent else len(network.ops)
 
 
 class _WayInStrips(NamedTuple):
@@ -73,9 +86,9 @@ class _WayInStrips(NamedTuple):
 
 
 class _PricedWay(NamedTuple):
-    """The cost of a way with its result in pieces and with a joined result, for each share of the room, the bytes that
-    the runtime keeps for its further operators, and those that one of its operators needs at most. No way: the
-    operators as they are."""
+    """The cost of a way with its result in pieces and with a joined result, for each share of the room, what the room
+    bounds of its further operators, and the bytes that one of its operators needs at most. No way: the operators as
+    they are."""
 
     pieces: tuple[float, ...]
     joined: tuple[float, ...]
@@ -94,10 +107,11 @@ class Strips(NamedTuple):
 
 def find_strips(graph: Graph, room: Room, prices: Prices, clock: Clock) -> Strips:
     """The chain of least cost, or those of least cost for different shares of the room."""
-    kept = [int(share * room.nbytes) for share in _SHARES] if room.with_persistent else [0]
-    search = _ChainSearch(graph, [int(_PLACING * (room.nbytes - one)) for one in kept], prices)
-    search.price(clock, kept[-1] if room.with_persistent else math.inf)
-    chains = [search.best(place, one if room.with_persistent else math.inf) for place, one in enumerate(kept)]
+    taken = [int(share * room.nbytes) for share in _SHARES] if room.with_persistent else [0]
+    kept = taken if room.with_persistent else [_PLACING * room.described_bytes - room.kept(graph)]
+    search = _ChainSearch(graph, [int(_PLACING * (room.nbytes - one)) for one in taken], prices, room)
+    search.price(clock, kept[-1])
+    chains = [search.best(place, one) for place, one in enumerate(kept)]
     in_strips = {one.ways: one for one in sorted(chains, key=lambda one: -one.cost) if one.ways}
     chosen = sorted(in_strips.values(), key=lambda one: one.cost)[:_MOST]
     return Strips(tuple(_written(graph, one.ways) for one in chosen), search.least_room(room))
@@ -119,6 +133,7 @@ class _ChainSearch:
     graph: Graph
     capacities: Sequence[int]
     prices: Prices
+    room: Room
     cuts: list[int] = field(init=False)
     priced: dict[tuple[int, int], list[_PricedWay]] = field(default_factory=dict)
     least: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
@@ -128,7 +143,7 @@ class _ChainSearch:
 
     def price(self, clock: Clock, kept: float = math.inf) -> None:
         """Price ways until a limit is reached: kind by kind, those between near cuts first. Ways are left out that
-        cannot save anything, or whose further operators keep more than `kept` bytes."""
+        cannot save anything, or whose further operators keep more than `kept`."""
         inside, least = {}, {}
         for ahead in range(1, _AHEAD + 1):
             for span in zip(self.cuts, self.cuts[ahead:], strict=False):
@@ -171,7 +186,7 @@ class _ChainSearch:
         if here is None:
             return
         segment, cut_off = here
-        if (segment.strips - 1) * sum(tflm_persistent(inside).operator_bytes) > kept:
+        if (segment.strips - 1) * self.room.kept_again(inside) > kept:
             return
         try:
             network = _written(inside, [here])
@@ -182,7 +197,7 @@ class _ChainSearch:
         again = frozenset(first + op for op in segment.recomputed)
         moved = replace(segment, first=first, stop=stop, recomputed=again)
         way = _WayInStrips(moved, frozenset(first + op for op in cut_off))
-        self._add(span, _PricedWay(pieces, joined, tflm_kept(network) - tflm_kept(inside), need, way))
+        self._add(span, _PricedWay(pieces, joined, self.room.kept(network) - self.room.kept(inside), need, way))
 
     def _costs(self, network: Graph) -> tuple[tuple[float, ...], float]:
         """(by capacity, the quick residency of the operators in their sequence, infinity where one does not fit; the
@@ -218,7 +233,7 @@ class _ChainSearch:
         return min(rooms, default=math.inf)
 
     def best(self, capacity: int, kept: float) -> _ChainOfWays:
-        """The chain of least cost with one of the capacities, whose further operators keep no more bytes."""
+        """The chain of least cost with one of the capacities, whose further operators keep no more."""
         none = _ChainOfWays(math.inf, 0, ())
         chains: dict[tuple[int, bool], list[_ChainOfWays]] = {(0, False): [none._replace(cost=0.0)]}
         """By cut, and whether the activation there is in pieces: the chains that nothing betters in both figures."""

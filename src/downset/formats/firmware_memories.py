@@ -22,7 +22,7 @@ from downset.memory.reference_scratch import scratch_of_operators
 from downset.results.memories_fit import MemoriesFit
 from downset.results.two_memories import ALIGNMENT, TwoMemories
 
-__all__ = ["description_bytes", "memories_firmware", "note_bytes"]
+__all__ = ["described_bytes", "description_bytes", "memories_firmware", "note_bytes"]
 
 _NOTE_BYTES, _DESCRIPTION_BYTES, _REQUEST_BYTES = 40, 32, 16
 """Bytes in which the planner notes a buffer (ten whole numbers of 32 bits), and in which the allocator describes a
@@ -93,8 +93,17 @@ def note_bytes(path: Path, graph: Graph, kernels: str) -> int:
 def description_bytes(path: Path, graph: Graph, kernels: str) -> int:
     """The most bytes at the beginning of the arena in which the allocator describes the tensors of a file, and
     scratch, while its planner runs."""
+    return _described(tensor_counts(path)[0], graph, kernels)
+
+
+def described_bytes(graph: Graph, kernels: str) -> int:
+    """The description bytes of the file that states a network, without moves."""
+    return _described(len({tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs)}), graph, kernels)
+
+
+def _described(tensors: int, graph: Graph, kernels: str) -> int:
     requests = _requests(graph, kernels)
-    described = _DESCRIPTION_BYTES * (tensor_counts(path)[0] + requests)
+    described = _DESCRIPTION_BYTES * (tensors + requests)
     return align_up(_REQUEST_BYTES * (requests + _SPARE_REQUESTS) + described, ALIGNMENT) + ALIGNMENT
 
 

@@ -132,7 +132,8 @@ def _weight(torch: Any, value: TorchValue, array: Any, strides: Sequence[int]) -
     assert value.shape is not None
     dtype = torch_dtype(torch, value.dtype)
     flat = torch.from_numpy(array.copy())
-    flat = flat if flat.dtype == dtype else flat.view(dtype)  # types that numpy does not have are read as bytes
+    if flat.dtype != dtype:  # of types that numpy does not have, bfloat16 is read as float32, and others as bytes
+        flat = flat.to(dtype) if value.dtype == "bfloat16" else flat.view(dtype)
     return torch.empty_strided(value.shape, strides, dtype=dtype).copy_(flat.reshape(value.shape))
 
 
