@@ -247,10 +247,10 @@ def cloned(parts, inputs, targets):
     return parts.loss_fn(parts.model(inputs), *targets).clone(), None
 
 
-def beside(pairs, state, group, rate):
-    for parameter, gradient in pairs:
-        state[parameter]["momentum_buffer"].mul_(group["momentum"]).add_(gradient)
-        parameter.data = parameter - rate * state[parameter]["momentum_buffer"]
+def beside(parts, group, rate):
+    for parameter, gradient, state in parts:
+        state["momentum_buffer"].mul_(group["momentum"]).add_(gradient)
+        parameter.data = parameter - rate * state["momentum_buffer"]
 
 
 @pytest.mark.parametrize(
