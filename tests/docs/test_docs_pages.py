@@ -72,7 +72,7 @@ def test_a_cluster_and_a_pipeline(shown, here):
 def test_a_session_of_a_fitted_file(shown, here):
     branchy_model(here / "net.onnx")
     fit, program = block("docs/memory-models-ort.md", "console").splitlines()
-    shown(f"{fit} --time-limit 2s")
+    shown(f"{fit} --time-limit 20s")
     interpreter, path = program.split()
     assert interpreter == "python" and (here / path).exists()
     names = {}

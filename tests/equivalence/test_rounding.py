@@ -112,7 +112,7 @@ def test_the_optimised_form_is_not_compared_with_itself(tmp_path, monkeypatch):
 def test_small_scores_are_no_reason_to_refuse_a_file(tmp_path):
     """Detectors were refused: scores of 1e-5 that a sigmoid rounds by 1e-7 were held to their own size."""
     path, output = detector(tmp_path / "m.onnx"), tmp_path / "f.onnx"
-    result = fit(path, output=output, time_limit_s=1)
+    result = fit(path, output=output, time_limit_s=20)
     assert result.shipped != "original"
     assert not [note for note in result.notes if "left out" in note]
     rounding = result.outputs.rounding
@@ -140,7 +140,7 @@ def test_a_refused_candidate_makes_room_for_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(choosing, "compare", compared)
     for most in (1, 99):
         refused.clear()
-        result = fit(path, output=tmp_path / "f.onnx", time_limit_s=1)
+        result = fit(path, output=tmp_path / "f.onnx", time_limit_s=20)
         assert refused and len(set(refused)) == len(refused)
         for label in refused:
             assert [note for note in result.notes if note == f"the {label} file is left out: so it is said of {label}"]
@@ -152,7 +152,7 @@ def test_the_users_data_is_what_outputs_are_compared_on(tmp_path, run, fails):
     path, image = branchy(tmp_path / "m.onnx"), np.full((1, 6, 9, 9), 0.25, np.float32)
     np.savez(tmp_path / "x.npz", x=image)
     np.save(tmp_path / "small.npy", image[:, :, 1:])
-    result = fit(path, time_limit_s=1, inputs=[tmp_path / "x.npz", tmp_path / "x.npz"])
+    result = fit(path, time_limit_s=20, inputs=[tmp_path / "x.npz", tmp_path / "x.npz"])
     assert result.outputs.runs == 2 and result.shipped != "original"
     fails(2, "fit", path, "--input", tmp_path / "small.npy", says="the network takes float32[1, 6, 9, 9]")
     fails(2, "fit", path, "--input", tmp_path / "small.npy", "--ram", "1KB", says="the network takes")
