@@ -104,7 +104,7 @@ def with_settings(monkeypatch, fitted):
 def check(path, folder, shapes=None, **options):
     """Fit a model with its program; runs of that hold what was said."""
     program = folder / "open.py"
-    result = ds.fit(path, output=folder / "f.onnx", session=program, shapes=shapes, time_limit_s=20, **options)
+    result = ds.fit(path, output=folder / "f.onnx", session=program, shapes=shapes, time_limit_s=1, **options)
     loads = result.measured.loads
     assert loads.processes >= 3
     assert loads.at_every_load == result.session.follows_file
@@ -145,7 +145,7 @@ def test_only_settings_that_fix_the_order_fit(settings, tmp_path, monkeypatch):
         check(path, tmp_path, arena_bytes=1 << 30)
         return
     with pytest.raises(LimitReached, match="orders nodes again at every load") as refused:
-        ds.fit(path, output=tmp_path / "f.onnx", arena_bytes=1 << 30, time_limit_s=20)
+        ds.fit(path, output=tmp_path / "f.onnx", arena_bytes=1 << 30, time_limit_s=1)
     assert refused.value.result.ram.state == "not known"
     assert not (tmp_path / "f.onnx").exists()
     result = check(path, tmp_path)
@@ -189,11 +189,11 @@ def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeyp
 
 def test_more_memory_never_turns_a_fit_into_none(tmp_path):
     path = random_network(tmp_path / "m.onnx", 2)
-    least = ds.fit(path, arena_bytes=1 << 30, time_limit_s=20).measured.after
+    least = ds.fit(path, arena_bytes=1 << 30, time_limit_s=1).measured.after
     fits = []
     for arena_bytes in (int(0.8 * least), least, 2 * least, 1 << 22):
         try:
-            fits.append(ds.fit(path, arena_bytes=arena_bytes, time_limit_s=20).ram.state == "fits")
+            fits.append(ds.fit(path, arena_bytes=arena_bytes, time_limit_s=1).ram.state == "fits")
         except ds.DownsetError:
             fits.append(False)
     assert fits == sorted(fits)
