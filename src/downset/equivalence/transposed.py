@@ -9,6 +9,7 @@ from downset.equivalence.claims import Box, Unproven, whole
 from downset.equivalence.file_network import ABSENT, FileNode
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import integers, number, others
+from downset.equivalence.windows import right_stretch
 
 __all__ = ["transposed_window"]
 
@@ -84,11 +85,4 @@ def _along(
         adding = (divmod(position + cut - dilation * step, stride) for step in range(kernel))
         return all(rest or not 0 <= row < extent or read[0] <= row < read[1] for row, rest in adding)
 
-    low, high = positions
-    while low < high and not is_right(low):
-        low += 1
-    while low < high and not is_right(high - 1):
-        high -= 1
-    if low >= high or not all(map(is_right, range(low, high))):
-        raise Unproven("its windows need rows that it does not read")
-    return low, high
+    return right_stretch(positions, is_right)

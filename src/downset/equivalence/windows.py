@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from downset.equivalence.claims import Box, Unproven, whole
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import Along, base_kind, channels_axis, fused, number, others, windows
 
-__all__ = ["check_window", "hold_weights", "same_window_kind", "window"]
+__all__ = ["check_window", "hold_weights", "right_stretch", "same_window_kind", "window"]
 
 Stretch = tuple[int, int]
 """Positions along one axis, half-open."""
@@ -165,6 +167,11 @@ def _along(
         window = first, first + its.reach
         return _within(_common(window, (0, extent)), read) and _within(_common(window, read), right)
 
+    return right_stretch(positions, is_right)
+
+
+def right_stretch(positions: Stretch, is_right: Callable[[int], bool]) -> Stretch:
+    """The right positions, which must follow one another."""
     low, high = positions
     while low < high and not is_right(low):
         low += 1

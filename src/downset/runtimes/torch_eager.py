@@ -56,10 +56,7 @@ def measure(
 ) -> TorchPeak:
     """Run a `.pt2` file on inputs drawn from the seed. Without `trust` it is read as data, and only PyTorch's own
     operators run. Raises UnsupportedError where PyTorch is missing or does not run the file."""
-    if Path(path).suffix.lower() != ".pt2":
-        raise UnsupportedError(f"PyTorch runs .pt2 files, not {Path(path).name}")
-    if shapes:
-        raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of ", Setting("shapes"))
+    _check_runs([path], shapes)
     arguments = {"path": str(path), "seed": seed, "trust": trust}
     arrays, _ = isolated("downset.runtimes.torch_eager", "run_here", arguments)
     workspaces = {int(call): int(nbytes) for call, nbytes in arrays["workspaces"]}
@@ -76,11 +73,18 @@ def time_runs(
 ) -> list[Latency]:
     """The latency of each `.pt2` file by processor time on one thread, with its ratio to that of the first, in rounds
     as `round_seconds` times them. The files are read as data. Raises UnsupportedError as `measure` does."""
-    if shapes:
-        raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of ", Setting("shapes"))
+    _check_runs(paths, shapes)
     arguments = {"paths": [str(path) for path in paths], "limit": limit, "seed": seed, "budget_s": budget_s}
     arrays, _ = isolated("downset.runtimes.torch_eager", "time_here", arguments)
     return latencies(arrays["seconds"])
+
+
+def _check_runs(paths: Sequence[str | os.PathLike[str]], shapes: Mapping[str, tuple[int, ...]] | None) -> None:
+    for path in map(Path, paths):
+        if path.suffix.lower() != ".pt2":
+            raise UnsupportedError(f"PyTorch runs .pt2 files, not {path.name}")
+    if shapes:
+        raise UnsupportedError("PyTorch runs a .pt2 file at its own input sizes, not at those of ", Setting("shapes"))
 
 
 def time_here(paths: Sequence[str], limit: float | None, seed: int, budget_s: float) -> dict[str, Any]:
