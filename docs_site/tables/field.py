@@ -102,8 +102,8 @@ def independent() -> list[str]:
         sizes = [f"{said / _MEGABYTE:.1f} / {true / _MEGABYTE:.1f}" for said, true in pairs]
         equal = row["equal"] and row["equal_at_double"] is not False
         ratio = f"{row['said_ratio']:.2f} / {row['true_ratio']:.2f}"
-        words = " / ".join("yes" if one else "rounding" for one in (row.get("said_equal", True), equal))
-        body.append([row["file"], row["shipped"], *sizes, ratio, words])
+        said = {True: "yes", False: "rounding", None: "-"}[row.get("said_equal")]  # None: recorded before it was kept
+        body.append([row["file"], row["shipped"], *sizes, ratio, f"{said} / {'yes' if equal else 'no'}"])
     return lines([*head, "equal"], body)
 
 

@@ -216,7 +216,7 @@ def shown(row: dict[str, object]) -> str:
     cells += [f"{row[f'said_{one}'] / MEGABYTE:.1f} / {row[f'true_{one}'] / MEGABYTE:.1f}" for one in FIGURES]  # type: ignore[operator]
     cells.append(f"{row['default_said_peak'] / MEGABYTE:.1f} / {row['default_true_peak'] / MEGABYTE:.1f}")  # type: ignore[operator]
     cells.append(f"{row['said_ratio']:.2f} / {row['true_ratio']:.2f}")
-    said = row.get("said_equal", True)
+    said = row.get("said_equal", "-")  # recorded before it was kept
     cells += [f"{said} / {row['equal']}", str(row["equal_at_double"]), f"{row['fit_s']:.0f}"]
     return f"| {' | '.join(cells)} |"
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "pieces/row_form.hpp"
@@ -31,18 +32,28 @@ struct StripRun {
     bool computes = false, view = false, makes_output = false;
 };
 
-// The lists of a program. The next one of the same thread clears them and uses their memory again: asking the system
-// for it took longer than writing the program. So a thread holds one program at a time.
+// The lists of a program. They take the memory that the thread's last program had: asking the system for it took longer
+// than writing the program.
 struct StripLists {
     std::vector<StripPiece> pieces;
     std::vector<StripRun> runs;
     std::vector<std::int64_t> ids;
+};
 
-    static StripLists& of_thread() {
+class LentStripLists : public StripLists {
+public:
+    LentStripLists() : StripLists(std::exchange(spare(), {})) {
+        pieces.clear();
+        runs.clear();
+        ids.clear();
+    }
+    ~LentStripLists() { spare() = std::move(static_cast<StripLists&>(*this)); }
+    LentStripLists(const LentStripLists&) = delete;
+    LentStripLists& operator=(const LentStripLists&) = delete;
+
+private:
+    static StripLists& spare() {
         thread_local StripLists lists;
-        lists.pieces.clear();
-        lists.runs.clear();
-        lists.ids.clear();
         return lists;
     }
 };

@@ -59,7 +59,7 @@ private:
     std::vector<std::vector<std::int64_t>> held_;
     std::vector<std::int64_t> join_of_, maker_;
     std::vector<Join> joins_;
-    StripLists& lists_ = StripLists::of_thread();
+    LentStripLists lists_;
     std::vector<StripPiece>& pieces_ = lists_.pieces;
     std::vector<StripRun>& runs_ = lists_.runs;
     std::vector<std::int64_t>& ids_ = lists_.ids;
