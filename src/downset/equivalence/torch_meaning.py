@@ -14,7 +14,7 @@ import numpy as np
 from downset.equivalence.meaning import ATTENTION
 from downset.formats.torch.program import TorchCall, TorchValue
 
-__all__ = ["Meaning", "meaning_of"]
+__all__ = ["FILLS", "Meaning", "meaning_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ _BINARY = {
     "pow": "Pow",
 }
 _ELEMENTWISE = {**_UNARY, **_BINARY}
+FILLS: Mapping[Hashable, float] = {"Conv": 0.0, "AveragePool": 0.0, "MaxPool": -math.inf}
+"""By kind of a window that may pad: the value that its kernel pads with."""
 
 
 def meaning_of(call: TorchCall) -> Meaning | None:

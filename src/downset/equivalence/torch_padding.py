@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from downset.equivalence.torch_meaning import Meaning
+from downset.equivalence.torch_meaning import FILLS, Meaning
 from downset.formats.torch.program import TorchCall, TorchValue
 
 __all__ = ["Padding", "padding_of", "with_padding"]
@@ -36,7 +35,7 @@ def padding_of(call: TorchCall) -> Padding | None:
 def with_padding(meaning: Meaning | None, padding: Padding) -> Meaning | None:
     """The meaning of a window on a padded input as one with these pads more; None where its kernel pads otherwise."""
     _, pads, fill = padding
-    if meaning is None or meaning.kind not in ("Conv", "MaxPool", "AveragePool"):
+    if meaning is None or meaning.kind not in FILLS:
         return None
     if meaning.kind == "AveragePool" and meaning.settings["count_include_pad"] != (2, 1):
         return None
@@ -45,7 +44,7 @@ def with_padding(meaning: Meaning | None, padding: Padding) -> Meaning | None:
     rank = len(pads) // 2
     own: Any = meaning.settings["pads"]
     spatial = rank - 2
-    if fill != (-math.inf if meaning.kind == "MaxPool" else 0.0) or any(pads[:2]) or any(pads[rank : rank + 2]):
+    if fill != FILLS[meaning.kind] or any(pads[:2]) or any(pads[rank : rank + 2]):
         return None
     added = [*pads[2:rank], *pads[rank + 2 :]]
     if min(added) < 0 or len(own[1]) != 2 * spatial:
