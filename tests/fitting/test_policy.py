@@ -252,6 +252,14 @@ def test_nothing_timed_ships_no_strips(model, monkeypatch):
     assert not strips(result) and result.in_strips is not None
 
 
+def test_files_that_bring_no_code_are_timed_and_run_as_ever_with_trust(model, times, tmp_path):
+    """With trust nothing was timed, and PyTorch was to run files of every format: `fit` ended with a LoadError."""
+    files = [tmp_path / f"{trust}.tflite" for trust in (False, True)]
+    results = [fit(model, output=path, trust=trust, **WORK) for path, trust in zip(files, (False, True), strict=True)]
+    assert strips(results[0]) and files[0].read_bytes() == files[1].read_bytes()
+    assert results[0].outputs == results[1].outputs
+
+
 def test_a_memory_limit_goes_beyond_the_defaults_only_where_nothing_within_them_fits(model, times):
     default = fit(model, **WORK)
     within = fit(model, ram_bytes=default.measured.after, **WORK)

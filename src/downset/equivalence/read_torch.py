@@ -22,11 +22,12 @@ import numpy as np
 from downset.equivalence.claims import array_of
 from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.equivalence.meaning import PYTORCH
-from downset.equivalence.torch_meaning import Meaning, meaning_of, padding_of, with_padding
+from downset.equivalence.torch_meaning import Meaning, meaning_of
+from downset.equivalence.torch_padding import Padding, padding_of, with_padding
 from downset.errors import LoadError
 from downset.formats.certificates import read_certificate
 from downset.formats.torch.archive import Archive
-from downset.formats.torch.effects import overwritten, owners, written_names
+from downset.formats.torch.effects import overwritten, owners, owners_outside, written_names
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchSetting, TorchValue, values_in
 from downset.formats.torch.read import archive_program
 
@@ -80,7 +81,7 @@ class _ProgramReader:
         paddings = self._paddings()
         for call in program.calls:
             if call.results and call.results[0].name in paddings:  # its name stands for what it pads, as that is now
-                self.number[call.results[0].name] = self.number[paddings[call.results[0].name][0].name]
+                self.number[call.results[0].name] = self.number[paddings[call.results[0].name].of.name]
             elif not self._cut_weight(call):
                 self._call(call, paddings)
         outputs = tuple(self.number[name] for name in program.outputs)
@@ -116,21 +117,22 @@ class _ProgramReader:
         if len(call.results) != 1 or call.results[0].name not in self.new or call.target != "aten.slice.Tensor":
             return False
         meaning = meaning_of(call)
-        weight = None if meaning is None else self.values[self.number[meaning.inputs[0].name]]
-        if meaning is None or weight is None or weight.content is None:
+        if meaning is None:
+            return False
+        weight, value = self.values[self.number[meaning.inputs[0].name]], call.results[0]
+        if weight.content is None:
             return False
         start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
         cut = (*[slice(None)] * axis, slice(start, end, step))
-        whole, value = weight, call.results[0]
         form = ("constant", value.dtype, value.shape)
-        self._add(value, form, lambda: np.ascontiguousarray(array_of(whole)[cut]).tobytes())
+        self._add(value, form, lambda: np.ascontiguousarray(array_of(weight)[cut]).tobytes())
         return True
 
     def _check_writes(self) -> None:
         """Raise LoadError for a program in which a name does not say what its readers read."""
         program = self.program
         owner = owners(program.calls)
-        outside = {owner(value.name) for value in (*program.inputs, *(value for value, _ in program.constants))}
+        outside = owners_outside(program, owner)
         last = {value.name: place for place, call in enumerate(program.calls) for value in _read(call)}
         last |= dict.fromkeys(program.outputs, len(program.calls))
         seen: dict[str, list[str]] = defaultdict(list)
@@ -165,9 +167,8 @@ class _ProgramReader:
         constants = self.program.constants
         return {value: _content(read, value.dtype) for value, read in constants if value.name in names}
 
-    def _paddings(self) -> dict[str, tuple[TorchValue, list[int], float]]:
-        """By name: (the value that it pads, the pads, the value that they hold) of paddings that a rewrite made, and
-        that only windows read which pad alike."""
+    def _paddings(self) -> dict[str, Padding]:
+        """By name: the paddings that a rewrite made, and that only windows read which pad alike."""
         paddings = {}
         for call in self.program.calls:
             if call.results and call.results[0].name in self.new:
@@ -179,21 +180,15 @@ class _ProgramReader:
             for place, value in enumerate(_read(call)):
                 padding = paddings.get(value.name)
                 as_input = place == 0 and value.name == first  # and not its weights
-                if padding and not (as_input and with_padding(meaning_of(call), *padding[1:])):
+                if padding and not (as_input and with_padding(meaning_of(call), padding)):
                     del paddings[value.name]
         return {name: padding for name, padding in paddings.items() if name not in self.program.outputs}
 
-    def _call(self, call: TorchCall, paddings: Mapping[str, tuple[TorchValue, list[int], float]]) -> None:
-        meaning = meaning_of(call)
-        if meaning is None:
-            meaning = _unknown(call)
-        padding = (
-            paddings.get(meaning.inputs[0].name)
-            if meaning.inputs and isinstance(meaning.inputs[0], TorchValue)
-            else None
-        )
-        if padding is not None:
-            padded = with_padding(meaning, *padding[1:])
+    def _call(self, call: TorchCall, paddings: Mapping[str, Padding]) -> None:
+        meaning = meaning_of(call) or _unknown(call)
+        first = meaning.inputs[0] if meaning.inputs else None
+        if isinstance(first, TorchValue) and first.name in paddings:
+            padded = with_padding(meaning, paddings[first.name])
             assert padded is not None
             meaning = padded
         inputs = [self._input(item) for item in meaning.inputs]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from downset.equivalence.meaning import ATTENTION
 from downset.formats.torch.program import TorchCall, TorchValue
 
-__all__ = ["Meaning", "meaning_of", "padding_of", "with_padding"]
+__all__ = ["FILLS", "Meaning", "meaning_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,9 @@ _BINARY = {
     "minimum": "Min",
     "pow": "Pow",
 }
+_ELEMENTWISE = {**_UNARY, **_BINARY}
+FILLS: Mapping[Hashable, float] = {"Conv": 0.0, "AveragePool": 0.0, "MaxPool": -math.inf}
+"""By kind of a window that may pad: the value that its kernel pads with."""
 
 
 def meaning_of(call: TorchCall) -> Meaning | None:
@@ -67,10 +70,10 @@ def meaning_of(call: TorchCall) -> Meaning | None:
     name, _, overload = rest.partition(".")
     if space != "aten" or (call.several and name not in _DIVIDING) or not call.results or "out" in overload:
         return None
-    reader = _READERS.get(name)
+    reader, plain = _READERS.get(name), name.removesuffix("_")
     try:
-        if name.removesuffix("_") in {*_UNARY, *_BINARY}:
-            return _elementwise(call, name.removesuffix("_"))
+        if plain in _ELEMENTWISE:
+            return _elementwise(call, plain)
         return None if reader is None else _Arguments(call).all_read(reader)
     except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         return None
@@ -88,7 +91,7 @@ def _elementwise(call: TorchCall, name: str) -> Meaning | None:
     if not all(isinstance(item, plain) for item in given):
         return None
     settings = {"operator": name, "numbers": (tuple(numbers), named), "names": call.names}
-    return Meaning(_UNARY.get(name) or _BINARY[name], settings, tuple(inputs))
+    return Meaning(_ELEMENTWISE[name], settings, tuple(inputs))
 
 
 def _number(item: Any) -> Hashable:
@@ -159,31 +162,27 @@ def _rank(value: TorchValue) -> int:
 
 
 def _convolution(read: _Arguments) -> Meaning:
-    weight = read(1, "weight")
-    rank = _rank(weight) - 2
-    if _rank(read(0, "input")) != rank + 2:  # without a batch
-        raise ValueError(rank)
-    pads = _list(read(4, "padding", [0]), rank)  # unknown for a word
-    settings = _integers(
-        strides=_list(read(3, "stride", [1]), rank), pads=pads * 2, dilations=_list(read(5, "dilation", [1]), rank)
-    )
-    settings["group"] = (2, _integer(read(6, "groups", 1)))
-    return Meaning("Conv", settings, (read(0, "input"), weight, read(2, "bias")))
+    return _layer("Conv", read, dilation_at=5)
 
 
 def _transposed(read: _Arguments) -> Meaning:
-    weight = read(1, "weight")
+    added = _list(read(5, "output_padding", [0]), _rank(read(1, "weight")) - 2)
+    return _layer("ConvTranspose", read, dilation_at=7, output_padding=added)
+
+
+def _layer(kind: str, read: _Arguments, dilation_at: int, **further: list[int]) -> Meaning:
+    source, weight = read(0, "input"), read(1, "weight")
     rank = _rank(weight) - 2
-    if _rank(read(0, "input")) != rank + 2:
+    if _rank(source) != rank + 2:  # without a batch
         raise ValueError(rank)
     settings = _integers(
         strides=_list(read(3, "stride", [1]), rank),
-        pads=_list(read(4, "padding", [0]), rank) * 2,
-        output_padding=_list(read(5, "output_padding", [0]), rank),
-        dilations=_list(read(7, "dilation", [1]), rank),
+        pads=_list(read(4, "padding", [0]), rank) * 2,  # unknown for a word
+        dilations=_list(read(dilation_at, "dilation", [1]), rank),
+        **further,
     )
     settings["group"] = (2, _integer(read(6, "groups", 1)))
-    return Meaning("ConvTranspose", settings, (read(0, "input"), weight, read(2, "bias")))
+    return Meaning(kind, settings, (source, weight, read(2, "bias")))
 
 
 def _pool(kind: str, rank: int) -> Callable[[_Arguments], Meaning]:
@@ -378,38 +377,3 @@ _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
     "scaled_dot_product_attention": _attention,
     "dropout": _identity,
 }
-
-
-_PADDING = (("self", 1), ("pad", 1), ("value", 1))
-
-
-def padding_of(call: TorchCall) -> tuple[TorchValue, list[int], float] | None:
-    """(the value that a call pads with a constant, ONNX's pads, the constant); None for any other call."""
-    if call.target != "aten.constant_pad_nd.default" or call.names != _PADDING:
-        return None
-    source, sides, fill = call.args
-    rank = _rank(source)
-    pairs = [(0, 0)] * rank
-    for place in range(len(sides) // 2):
-        pairs[rank - 1 - place] = int(sides[2 * place]), int(sides[2 * place + 1])
-    return source, [pair[end] for end in (0, 1) for pair in pairs], float(fill)
-
-
-def with_padding(meaning: Meaning | None, pads: list[int], fill: float) -> Meaning | None:
-    """The meaning of a window on a padded input as one with these pads more; None where its kernel pads otherwise."""
-    if meaning is None or meaning.kind not in ("Conv", "MaxPool", "AveragePool"):
-        return None
-    if meaning.kind == "AveragePool" and meaning.settings["count_include_pad"] != (2, 1):
-        return None
-    if meaning.kind != "Conv" and meaning.settings["ceil_mode"] != (2, 0):
-        return None
-    rank = len(pads) // 2
-    own: Any = meaning.settings["pads"]
-    spatial = rank - 2
-    if fill != (-math.inf if meaning.kind == "MaxPool" else 0.0) or any(pads[:2]) or any(pads[rank : rank + 2]):
-        return None
-    added = [*pads[2:rank], *pads[rank + 2 :]]
-    if min(added) < 0 or len(own[1]) != 2 * spatial:
-        return None
-    both = [one + more for one, more in zip(own[1], added, strict=True)]
-    return replace(meaning, settings={**meaning.settings, "pads": (7, tuple(both))})

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from downset.budget import INTERRUPTED, Budget, check_work_limit, moment_s
 from downset.errors import UsageError
 from downset.fitting.ranges import SizeRanges
-from downset.formats.reading import refused
+from downset.formats.reading import READERS, refused
 from downset.messages import Call, Message, Setting
 from downset.process.whole_files import check_output
 from downset.results.policy import LARGER, LARGER_MAPPED, NO_LIMITS, SLOWER, Policy
@@ -222,6 +222,11 @@ class Job:
     def form(self) -> str:
         """The suffix of the file, in small letters."""
         return self.path.suffix.lower()
+
+    @property
+    def trusts_file(self) -> bool:
+        """Whether PyTorch itself may load the file. Trust means nothing for files that bring no code."""
+        return self.options.trust and READERS[self.form].brings_code
 
 
 def policy_of(options: FitOptions, target: Target) -> Policy:

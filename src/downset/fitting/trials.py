@@ -69,7 +69,7 @@ class Trials:
             if target.sessions is not None:
                 pairs = [(item.path, item.settings) for item in (original, file)]
                 return target.sessions.time(pairs, budget_s=DECIDING_S, **given)[-1]
-            if target.time is None or options.trust:  # what PyTorch itself has read is not timed
+            if target.time is None or self.job.trusts_file:  # what PyTorch itself has read is not timed
                 return None
             if file.path == original.path:
                 return target.time([file.path], **given)[-1]

@@ -110,6 +110,11 @@ class Tensor:
 
     __repr__ = abridged
 
+    @property
+    def is_workspace(self) -> bool:
+        """Whether `graph.edit.with_workspaces` added it, or it is a strip's share of one that was added."""
+        return WORKSPACE in self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Op:

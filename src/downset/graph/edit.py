@@ -280,7 +280,7 @@ def with_workspaces(graph: Graph, workspaces: Mapping[int, int]) -> Graph:
     tensors, ops = list(graph.tensors), list(graph.ops)
     for operator, nbytes in sorted(workspaces.items()):
         op = ops[operator]
-        place = next((t for t in op.outputs if t != ABSENT and WORKSPACE in tensors[t].name), len(tensors))
+        place = next((t for t in op.outputs if t != ABSENT and tensors[t].is_workspace), len(tensors))
         tensor = Tensor(f"{op.name}{WORKSPACE}", _by_rows(graph, op, nbytes), "uint8", nbytes)
         if place < len(tensors):
             tensors[place] = replace(tensor, name=tensors[place].name)

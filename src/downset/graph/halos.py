@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, WORKSPACE, Graph, Op
+from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halo_maps import pad_map, resize_map, slice_map
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import carried, channels_last, extent, inner_elements, spatial_axis, window_axis
@@ -200,7 +200,7 @@ def _wanted(graph: Graph) -> frozenset[int]:
 
 def _mixes(graph: Graph, op: Op, axis: int) -> bool:
     """Whether an operator needs all rows because of its attributes or further outputs, although its kind does not."""
-    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT and WORKSPACE not in graph.tensors[tensor].name]
+    more = [tensor for tensor in op.outputs[1:] if tensor != ABSENT and not graph.tensors[tensor].is_workspace]
     if op.kind == "MaxPool":  # its second output counts from the first element of its input
         return any(tensor in _wanted(graph) for tensor in more)
     if op.kind == "BatchNormalization":  # in training: statistics of all rows; not spatial: values for every position
@@ -209,21 +209,18 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
         training = graph.constant(op.inputs[2])
         return training is None or bool(training.any())
     if kind_of(op.kind).rows == "attention":
-        return _is_causal(op)
+        return _sees_by_place(op)
     if kind_of(op.kind).category == "quantiser" and op.attrs.get("block_size", 0):
         rank = _rank(graph, op.outputs[0])
         return int(op.attrs.get("axis", 1)) % rank == spatial_axis(graph, op.outputs[0], axis)
     return False
 
 
-def _is_causal(op: Op) -> bool:
+def _sees_by_place(op: Op) -> bool:
     """Whether which keys a query sees follows from its place, or the attention draws numbers or shares heads."""
     call = op.attrs["call"]
-    further = [
-        *call["args"][4:],
-        *(value for name, value in call["kwargs"].items() if name not in ("scale", "attn_mask")),
-    ]
-    return any(value not in (None, False, 0.0) for value in further[:2]) or bool(call["kwargs"].get("enable_gqa"))
+    named = (value for name, value in call["kwargs"].items() if name not in ("scale", "attn_mask"))
+    return any(value not in (None, False, 0.0) for value in (*call["args"][4:6], *named))
 
 
 def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | None:

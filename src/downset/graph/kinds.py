@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ATTENTION", "FUSED_CONV", "KINDS", "Kind", "kind_of"]
+__all__ = ["FUSED_CONV", "KINDS", "Kind", "kind_of"]
 
 Category = Literal[
     "activation",
@@ -268,7 +268,6 @@ _OPAQUE = _all(
 )
 """ONNX kinds of which only the sizes of their tensors are known."""
 
-ATTENTION = "aten::scaled_dot_product_attention.default"
 _PYTORCH = (
     *_all(
         "aten::add.Tensor aten::sub.Tensor aten::mul.Tensor aten::div.Tensor aten::rsub.Scalar", "other", executed=False
@@ -278,7 +277,7 @@ _PYTORCH = (
     ),
     *_all("aten::hardsigmoid.default aten::elu.default aten::mish.default", "other", executed=False),
     *_all("aten::upsample_nearest2d.vec aten::upsample_nearest2d.default", "movement", "resize", executed=False),
-    Kind(ATTENTION, "other", "attention", executed=False, needs=3),
+    Kind("aten::scaled_dot_product_attention.default", "other", "attention", executed=False, needs=3),
 )
 """PyTorch's operators that no kind of ONNX's is, or with arguments that it has not: `kernels.aten` runs them."""
 

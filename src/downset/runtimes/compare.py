@@ -110,7 +110,7 @@ def compare(  # noqa: PLR0913 - users know its keywords
     # A bad file is an error here, not in the runtime.
     sizes = shared_sizes(first, second, shapes=shapes, dims=dims)
     shapes, source = sizes.shapes, FeedSource(sizes.shapes, seed, inputs)
-    graphs = [load(path, shapes=shapes, trust=trust and suffix == ".pt2") for path in (first, second)]
+    graphs = [load(path, shapes=shapes, trust=trust) for path in (first, second)]
     in_place = calls_differ(graphs)
     apart = calls_difference(graphs) if in_place else inputs_difference(first, second, graphs)
     if apart:
@@ -139,7 +139,7 @@ def _compared(
         return replace(not_compared(f"{suffix} files hold no weights"), proof=proof)
     named = named_settings(second) if suffix == ".onnx" else None
     usual = FILE_ORDER if proof.proven and proof.optimised else DEFAULT
-    opened = Opened(named or usual, trust=trust and suffix == ".pt2")
+    opened = Opened(named or usual, trust=trust)
     try:
         comparison = compare_outputs(first, second, runtime=runtime, source=source, opened=opened, proof=proof)
     except (UnsupportedError, LimitReached) as error:
@@ -223,7 +223,7 @@ class Opened:
     """How the second of two files is run in ONNX Runtime. `settings`: with which it is opened. `form`: the file with
     what ONNX Runtime executes of the first, which the second is said to hold; None where that follows from a proof.
     `exact`: whether the second is said to have the operators of `form`, also without a proof. `trust`: PyTorch may load
-    the two files, and run code in them."""
+    the two files, if they are .pt2, and run code in them."""
 
     settings: SessionSettings = DEFAULT
     form: Named | None = None
@@ -271,8 +271,8 @@ def _run_both(
     if calls_differ(graphs):
         return compare_calls(runtime, paths, graphs, source)
     (first, second), row = paths, RUNTIMES[runtime]
-    if opened.trust:
-        row = replace(row, compute=partial(in_torch, trust=True))
+    if runtime == "torch":
+        row = replace(row, compute=partial(in_torch, trust=opened.trust))
     held = runtime == "ort" and (opened.form is not None or (proof is not None and proof.proven))
     names = _common(*graphs) if row.looks_inside and not held else []
     try:

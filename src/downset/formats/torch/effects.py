@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 
-__all__ = ["earlier_calls", "overwritten", "owners", "writes_outside", "written_names"]
+__all__ = ["earlier_calls", "overwritten", "owners", "owners_outside", "writes_outside", "written_names"]
 
 _FRESH = frozenset(
     {
@@ -153,9 +153,14 @@ def earlier_calls(calls: Sequence[TorchCall]) -> list[tuple[int, ...]]:
 def writes_outside(program: TorchProgram) -> frozenset[int]:
     """The calls that may write into bytes of an input or a weight of the program, by their position."""
     owner = owners(program.calls)
-    outside = {owner(value.name) for value in (*program.inputs, *(value for value, _ in program.constants))}
+    outside = owners_outside(program, owner)
     written = ({owner(name) for name in written_names(call)} for call in program.calls)
     return frozenset(number for number, names in enumerate(written) if not outside.isdisjoint(names))
+
+
+def owners_outside(program: TorchProgram, owner: Callable[[str], str]) -> set[str]:
+    """The names by `owner` of all that is there before the program runs: its inputs and weights."""
+    return {owner(value.name) for value in (*program.inputs, *(value for value, _ in program.constants))}
 
 
 def owners(calls: Sequence[TorchCall]) -> Callable[[str], str]:

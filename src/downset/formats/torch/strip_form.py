@@ -8,8 +8,9 @@ whose call may be copied with another input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from downset.formats.torch.archive import Archive
 from downset.formats.torch.effects import writes_outside
+from downset.formats.torch.program import TorchProgram, TorchValue
 from downset.formats.torch.read import archive_program
 from downset.graph.core import Graph, Op, Tensor
 from downset.graph.edit import Edit
@@ -33,13 +35,17 @@ def strip_rows(graph: Graph, form: RowForm) -> RowForm:
     that round up, averages that leave padding out, resizes but by a power of two, and calls that write into an input or
     a weight of the program."""
     if "writes outside" not in graph.facts:
-        graph.facts["writes outside"] = writes_outside(archive_program(Archive(Path(graph.source.path))))
+        graph.facts["writes outside"] = writes_outside(_file_program(graph))
     outside: frozenset[int] = graph.facts["writes outside"]
     ops = [
         replace(row_op, whole=True) if place in outside or not _can_be_stated(graph, op) else row_op
         for op, row_op, place in zip(graph.ops, form.ops, graph.source.op_index, strict=True)
     ]
     return replace(form, ops=tuple(ops))
+
+
+def _file_program(graph: Graph) -> TorchProgram:
+    return archive_program(Archive(Path(graph.source.path)))
 
 
 def _can_be_stated(graph: Graph, op: Op) -> bool:
@@ -95,10 +101,13 @@ class _Weights:
             inputs[position] = rows
         return cuts, tuple(inputs)
 
+    @cached_property
+    def _in_file(self) -> Mapping[str, tuple[TorchValue, Callable[[], npt.NDArray[Any]]]]:
+        return {value.name: (value, read) for value, read in _file_program(self._graph).constants}
+
     def _whole(self, edit: Edit, name: str) -> int:
         if name not in self._number:  # no operator reads all of it any more
-            program = archive_program(Archive(Path(self._graph.source.path)))
-            value, read = next(item for item in program.constants if item[0].name == name)
+            value, read = self._in_file[name]
             like = Tensor(name, (), value.dtype, 0)
             self._number[name] = edit.add_tensor(name, value.shape or (), like, role="constant", value=read)
         return self._number[name]

@@ -13,7 +13,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.formats.torch.archive import DTYPES, STRIDED
 from downset.formats.torch.program import TorchProgram
-from downset.graph.core import WORKSPACE, Graph, Op, Tensor
+from downset.graph.core import Graph, Op, Tensor
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part
 
@@ -73,7 +73,7 @@ class _BodyWriter:
         kept |= {*_named(self.body["outputs"])}
         stated = {name: meta for name, meta in values.items() if name in kept}
         for index in sorted(results):
-            if self.names[index] not in stated and WORKSPACE not in graph.tensors[index].name:
+            if self.names[index] not in stated and not graph.tensors[index].is_workspace:
                 stated[self.names[index]] = _meta(graph.tensors[index], values)
         parts = {
             self.names[tensor]: Part(file_names.get(part.of, part.of), part.box, part.terms)
@@ -97,7 +97,7 @@ class _BodyWriter:
             return self.body["nodes"][source.op_index[step]]  # type: ignore[no-any-return]
         settings = source.settings_of[step]
         target, arguments = self._new(op) if settings < 0 else self._copied(op, self.body["nodes"][settings])
-        results = [self.names[tensor] for tensor in op.outputs if WORKSPACE not in self.graph.tensors[tensor].name]
+        results = [self.names[tensor] for tensor in op.outputs if not self.graph.tensors[tensor].is_workspace]
         outputs = [{"as_tensor": {}}] if settings < 0 else self.body["nodes"][settings]["outputs"]
         left = iter(results)
         written: Node = {
