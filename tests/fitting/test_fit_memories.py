@@ -15,6 +15,7 @@ import downset as ds
 from downset.commands.fit import fit as command
 from downset.errors import InfeasibleError, UnsupportedError, UsageError
 from downset.fitting import memories as fitting
+from downset.fitting import memories_networks
 from downset.fitting import memories_result as fitting_result
 from downset.fitting.memories_options import TwoMemoriesOptions
 from downset.formats.firmware_memories import memories_firmware, note_bytes
@@ -357,7 +358,7 @@ def test_files_with_bodies_are_refused(tmp_path, fails):
 
 
 def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):
-    monkeypatch.setattr(fitting, "scratch_of_operators", lambda graph, kernels: ({}, ("CUSTOM 'x'",)))
+    monkeypatch.setattr(memories_networks, "scratch_of_operators", lambda graph, kernels: ({}, ("CUSTOM 'x'",)))
     with pytest.raises(UnsupportedError, match="the scratch of CUSTOM 'x' is not known for reference kernels"):
         ds.fit_memories(branches, fast_bytes=1 << 18, slow_bytes=1 << 20)
 

@@ -30,6 +30,7 @@ __all__ = [
     "SearchTime",
     "StatesName",
     "call_of",
+    "check_factor",
     "check_limits",
     "check_options",
     "check_result_path",
@@ -259,7 +260,8 @@ def check_options(options: FitOptions) -> Target:
     _check_values(options)
     if options.states == "in-place" and not target.offsets:
         raise UsageError(f"states in place are for TFLite Micro (target tflm): {target.name} ignores offsets")
-    _check_policy(options)
+    check_factor("slower", options.slower)
+    check_factor("larger", options.larger)
     _check_arena(options, target)
     if options.output is not None:
         check_result_path(path, options.output)
@@ -314,10 +316,10 @@ def _check_values(options: FitOptions) -> None:
         raise UsageError(f"strips must be at least 2, not {options.strips}")
 
 
-def _check_policy(options: FitOptions) -> None:
-    for name, factor in (("slower", options.slower), ("larger", options.larger)):
-        if factor is not None and not factor >= 1:
-            raise UsageError(f"{name} must be a factor from 1, for example 1.1, not {factor:g}")
+def check_factor(name: str, factor: float | None) -> None:
+    """Raise UsageError where a factor that is given is below 1."""
+    if factor is not None and not factor >= 1:
+        raise UsageError(f"{name} must be a factor from 1, for example 1.1, not {factor:g}")
 
 
 def _check_arena(options: FitOptions, target: Target) -> None:

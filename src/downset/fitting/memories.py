@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-from downset.budget import Budget
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.job import FilePath, Listener, SearchTime
-from downset.fitting.memories_chains import Room, find_strips
+from downset.fitting.memories_networks import MemoriesJob, NetworkToPlan, most_scratch, networks_to_plan
 from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import MovedFile, other_plans, result_of
-from downset.fitting.memories_strips import network_in_strips
 from downset.fitting.preparing import refuse_moves
 from downset.formats.firmware_memories import description_bytes, note_bytes
 from downset.formats.reading import check_readable, load
 from downset.formats.tflite.read import body_operators, resource_variables
 from downset.formats.tflite.write import export_in_memories
 from downset.graph.core import Graph
-from downset.memories.of_graph import Prices
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram, program_of
-from downset.memory.liveness import order_problem, peak_bytes
-from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryModel, memory_model
 from downset.memory.records import align_up
-from downset.memory.reference_scratch import scratch_of_operators
 from downset.messages import Message, Setting
 from downset.partial.memory_form import tflm_kept
-from downset.partial.search import PartialLimits
 from downset.process.file_ranges import check_state, file_state
 from downset.process.limits import limits
 from downset.process.whole_files import copy_whole
@@ -43,23 +34,13 @@ from downset.results.two_memories import ALIGNMENT, MemorySide, TwoMemories
 from downset.runtimes import tflm
 from downset.runtimes.compare import compare_outputs, prove_same
 from downset.runtimes.feeds import FeedSource, read_feeds
-from downset.text import format_bytes, shortened
+from downset.text import format_bytes
 
 __all__ = ["fit_memories", "fit_to_memories"]
 
-_BETWEEN = "TFLite Micro places it by itself, perhaps between the memories"
 _BETWEEN_EACH = "TFLite Micro places these by itself, perhaps between the memories"
 _ROUNDS = 4
 """Plans for a larger persistent part that are tried at most: each move takes a node and a tensor of it."""
-_WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
-"""Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
-a network in strips, and for a plan that no strips follow."""
-_CHOICES = 3_000
-"""The most choices that the search for strips which fit fast memory prices."""
-_SEARCHED = 300
-"""The most operators of a network in strips of which other orders are searched."""
-_ABOUT = 1024
-"""Bytes to which the fast memory is rounded up that strips are said to need."""
 _RUN_DISTANCE = 1 << 26
 """The distance at which a file is run here whose own is too long for this machine."""
 
@@ -126,8 +107,8 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
     graph = _readable(path)
     read_feeds(graph, options.inputs)  # a mistake is told before the searches
     with limits(operators=len(graph.ops)), tempfile.TemporaryDirectory(prefix="downset-") as folder:
-        job = _MemoriesJob(options, graph, Path(folder), listener, SearchTime(options.time_limit_s))
-        _scratch(graph, options.kernels)  # an unknown one is told before TFLite Micro runs
+        job = MemoriesJob(options, graph, Path(folder), listener, SearchTime(options.time_limit_s))
+        most_scratch(graph, options.library)  # an unknown one is told before TFLite Micro runs
         _check_allocation(path, graph, _memories(job, 0, 0))
         listener.progress("running the original in TFLite Micro")
         tail_bytes = tflm.measure(path, seed=options.seed, steps=1).tail_bytes
@@ -141,21 +122,6 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
             copy_whole(moved.path, Path(options.output))
         result = result_of(options, moved, outputs, others, original=graph)
     return replace(result, command=memories_call(options))
-
-
-@dataclass(frozen=True, slots=True)
-class _MemoriesJob:
-    """`search_time`: that of all its searches."""
-
-    options: TwoMemoriesOptions
-    graph: Graph
-    folder: Path
-    listener: Listener
-    search_time: SearchTime
-
-    def budget(self, share: float) -> Budget:
-        """The budget of a search that takes a share of the time that is left."""
-        return Budget(share * self.search_time.left_s, self.options.work_limit, self.options.seed)
 
 
 def _readable(path: Path) -> Graph:
@@ -175,26 +141,14 @@ def _readable(path: Path) -> Graph:
     return graph
 
 
-def _scratch(graph: Graph, kernels: str | None) -> int:
-    """The most scratch that the kernels of one operator ask for. Raises UnsupportedError where that is not known."""
-    scratch, unknown = scratch_of_operators(graph, kernels or "reference")
-    if unknown:
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        raise UnsupportedError(
-            f"the scratch of {shortened(unknown[0], 60)}{more} is not known for {kernels or 'reference'} kernels, and "
-            f"{_BETWEEN}, where it would overwrite other data"
-        )
-    return max(scratch.values(), default=0)
-
-
-def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
+def _made(job: MemoriesJob, tail_bytes: int) -> MovedFile:
     """The file of least cost: of the network as it is, and of the network in strips. `tail_bytes`: the persistent part
     of the original."""
     best: MovedFile | None = None
     errors: list[DownsetError] = []
     largest = Policy(None, job.options.larger)
     before = Path(job.options.model).stat().st_size
-    for number, network in enumerate(_networks(job, tail_bytes, errors)):
+    for number, network in enumerate(networks_to_plan(job, tail_bytes, errors)):
         kept = tail_bytes + max(0, tflm_kept(network.graph) - tflm_kept(job.graph))
         try:
             moved = _of_network(job, network, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
@@ -216,57 +170,10 @@ def _made(job: _MemoriesJob, tail_bytes: int) -> MovedFile:
     return best
 
 
-class _NetworkToPlan(NamedTuple):
-    """A network that is planned, under a memory model, in a share of the time that is left."""
-
-    graph: Graph
-    model: MemoryModel
-    share: float
-
-    @property
-    def method(self) -> str:
-        """Strips of many operators run in the sequence in which they were made: a search for another one would take the
-        time that the exact residency needs."""
-        return "joint" if self.model is not TFLM_WITHOUT_OFFSETS or len(self.graph.ops) <= _SEARCHED else "file_order"
-
-
-def _networks(job: _MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[_NetworkToPlan]:
-    """Yields the network as it is, and in strips where all of it does not fit fast memory. `errors`: why what was
-    yielded has no file; what strips need is added to the first."""
-    options = job.options
-    counted = options.persistent == "fast"
-    taken = (tail_bytes if counted else 0) + (_scratch(job.graph, options.kernels) if options.distance > 0 else 0)
-    capacity = options.fast_bytes - taken
-    fits = peak_bytes(order_problem(job.graph, "tflm"), range(len(job.graph.ops))) <= capacity or capacity <= 0
-    yield _NetworkToPlan(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
-    if fits:
-        return
-    job.listener.progress("searching strips")
-    choices = _CHOICES if options.work_limit is None else min(options.work_limit, _CHOICES)
-    search = PartialLimits(work_limit=choices, time_limit_s=job.budget(_WITHIN_SHARE).seconds)
-    with job.search_time.running():
-        within = network_in_strips(job.graph, capacity, search, counted=counted)
-    if within is not None:
-        yield _NetworkToPlan(within, TFLM_WITHOUT_OFFSETS, _WHOLE_SHARE)
-    with job.search_time.running():
-        clock = job.budget(_CHAIN_SHARE).start()
-        room = Room(
-            capacity, counted, options.fast_bytes if options.distance > 0 else math.inf, options.kernels or "reference"
-        )
-        strips = find_strips(job.graph, room, _prices(options), clock)
-    least = errors[0].figures.get("least_bytes") if errors else None
-    if isinstance(least, int) and capacity < strips.least_bytes < least - taken:
-        in_strips = align_up(int(strips.least_bytes) + taken, _ABOUT)
-        told = Message(errors[0].message, ", and in strips about ", Setting("fast_bytes", in_strips))
-        errors[0] = InfeasibleError(told, figures={**errors[0].figures, "in_strips_bytes": in_strips})
-    for graph in strips.networks:
-        yield _NetworkToPlan(graph, TFLM_WITHOUT_OFFSETS, _STRIPS_SHARE)
-
-
-def _of_network(job: _MemoriesJob, network: _NetworkToPlan, persistent: int, path: Path) -> MovedFile:
+def _of_network(job: MemoriesJob, network: NetworkToPlan, persistent: int, path: Path) -> MovedFile:
     """The file of the best plan of a network, with the room that its own persistent part takes."""
     graph, tail_bytes = network.graph, persistent
-    scratch, planned = _scratch(graph, job.options.kernels), None
+    scratch, planned = most_scratch(graph, job.options.library), None
     for _ in range(_ROUNDS):
         memories = _memories(job, persistent, scratch)
         if (
@@ -291,7 +198,7 @@ def _of_network(job: _MemoriesJob, network: _NetworkToPlan, persistent: int, pat
     )
 
 
-def _memories(job: _MemoriesJob, persistent: int, scratch: int) -> TwoMemories:
+def _memories(job: MemoriesJob, persistent: int, scratch: int) -> TwoMemories:
     options = job.options
     memories = TwoMemories(
         options.fast_bytes // ALIGNMENT * ALIGNMENT,
@@ -299,7 +206,7 @@ def _memories(job: _MemoriesJob, persistent: int, scratch: int) -> TwoMemories:
         options.distance,
         persistent,
         scratch,
-        options.kernels or "reference",
+        options.library,
         options.persistent,
     )
     taken = (options.fast_bytes - memories.fast_capacity, options.slow_bytes - memories.slow_capacity)
@@ -341,11 +248,7 @@ def _check_allocation(path: Path, graph: Graph, memories: TwoMemories) -> None:
             )
 
 
-def _prices(options: TwoMemoriesOptions) -> Prices:
-    return Prices(**(options.prices or {}))
-
-
-def _plan(job: _MemoriesJob, network: _NetworkToPlan, memories: TwoMemories) -> MemoriesPlan:
+def _plan(job: MemoriesJob, network: NetworkToPlan, memories: TwoMemories) -> MemoriesPlan:
     options, budget = job.options, job.budget(network.share)
     try:
         with job.search_time.running():
@@ -355,7 +258,7 @@ def _plan(job: _MemoriesJob, network: _NetworkToPlan, memories: TwoMemories) -> 
                 slow=memories.slow_capacity,
                 memory=network.model,
                 method=network.method,
-                prices=_prices(options),
+                prices=options.byte_prices,
                 time_limit_s=budget.seconds,
                 work_limit=budget.states,
                 seed=budget.seed,
@@ -390,7 +293,7 @@ def _runnable(path: Path, graph: Graph, program: MovedProgram, memories: TwoMemo
     return twin, shorter
 
 
-def _compared(job: _MemoriesJob, moved: MovedFile) -> Comparison:
+def _compared(job: MemoriesJob, moved: MovedFile) -> Comparison:
     """The proof of the file and a run of both. Raises InvalidPlan where the two differ."""
     original = Path(job.options.model)
     proof = prove_same(original, moved.path)

@@ -114,7 +114,7 @@ def find_strips(graph: Graph, room: Room, prices: Prices, clock: Clock) -> Strip
     chains = [search.best(place, one) for place, one in enumerate(kept)]
     in_strips = {one.ways: one for one in sorted(chains, key=lambda one: -one.cost) if one.ways}
     chosen = sorted(in_strips.values(), key=lambda one: one.cost)[:_MOST]
-    return Strips(tuple(_written(graph, one.ways) for one in chosen), search.least_room(room))
+    return Strips(tuple(_written(graph, one.ways) for one in chosen), search.least_room())
 
 
 def _written(graph: Graph, ways: Sequence[_WayInStrips]) -> Graph:
@@ -144,18 +144,18 @@ class _ChainSearch:
     def price(self, clock: Clock, kept: float = math.inf) -> None:
         """Price ways until a limit is reached: kind by kind, those between near cuts first. Ways are left out that
         cannot save anything, or whose further operators keep more than `kept`."""
-        inside, least = {}, {}
+        inside, floor = {}, {}
         for ahead in range(1, _AHEAD + 1):
             for span in zip(self.cuts, self.cuts[ahead:], strict=False):
                 part = inside[span] = _between(self.graph, *span)
                 joined, need = self._costs(part)
                 self._add(span, _PricedWay(self._nowhere, joined, 0, need, None))
-                least[span] = sum(part.tensors[tensor].nbytes for tensor in (*part.inputs, *part.outputs))
+                floor[span] = sum(part.tensors[tensor].nbytes for tensor in (*part.inputs, *part.outputs))
         for kind in _KINDS:
             for (first, stop), part in inside.items():
                 if clock.late():
                     return
-                if any(self._least_between(first, stop, place) > least[first, stop] for place in self._places):
+                if any(self._least_between(first, stop, place) > floor[first, stop] for place in self._places):
                     self._price_between(part, (first, stop), kind, kept)
 
     def _add(self, span: tuple[int, int], one: _PricedWay) -> None:
@@ -215,7 +215,7 @@ class _ChainSearch:
         )
         return costs, need
 
-    def least_room(self, room: Room) -> float:
+    def least_room(self) -> float:
         """The least room in which all operators of a chain fit, of those that are priced; infinity where there is
         none."""
         fronts: dict[int, list[_ChainOfWays]] = {0: [_ChainOfWays(0.0, 0, ())]}
@@ -224,8 +224,8 @@ class _ChainSearch:
             for before, one in product(fronts.get(first, ()), ways):
                 longer = _ChainOfWays(max(before.cost, one.need), before.kept + one.kept, ())
                 if longer.cost < math.inf:
-                    _offer(fronts.setdefault(stop, []), longer, bounded=room.with_persistent)
-        shares = _SHARES if room.with_persistent else (0.0,)
+                    _offer(fronts.setdefault(stop, []), longer, bounded=self.room.with_persistent)
+        shares = _SHARES if self.room.with_persistent else (0.0,)
         rooms = (
             max(one.cost / (_PLACING * (1 - share)), one.kept / share if share else 0)
             for one, share in product(fronts.get(len(self.graph.ops), ()), shares)

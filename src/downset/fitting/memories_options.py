@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from downset.errors import UsageError
-from downset.fitting.job import FilePath, call_of, check_limits, check_result_path
+from downset.fitting.job import FilePath, call_of, check_factor, check_limits, check_result_path
 from downset.memories.of_graph import Prices
 from downset.memory.kernel_libraries import kernel_library
 from downset.messages import Call, Message, Setting
@@ -47,6 +47,15 @@ class TwoMemoriesOptions:
         stated = self.distance_bytes
         return -(-self.fast_bytes // ALIGNMENT) * ALIGNMENT if stated is None else stated
 
+    @property
+    def library(self) -> str:
+        """The library of the kernels: the reference kernels where none is given."""
+        return self.kernels or "reference"
+
+    @property
+    def byte_prices(self) -> Prices:
+        return Prices(**(self.prices or {}))
+
 
 def check_memories_options(options: TwoMemoriesOptions) -> None:
     """Raise UsageError where an option has no meaning, alone or with the others."""
@@ -66,10 +75,9 @@ def check_memories_options(options: TwoMemoriesOptions) -> None:
         if getattr(options, name) < 1:
             raise UsageError(Message(Setting(name, getattr(options, name)), ": a memory has at least 1 byte"))
     check_choice("persistent", options.persistent, get_args(MemorySide))
-    if options.larger is not None and not options.larger >= 1:
-        raise UsageError(f"larger must be a factor from 1, for example 1.1, not {options.larger:g}")
+    check_factor("larger", options.larger)
     _check_distance(options)
-    _check_prices(options.prices)
+    _check_prices(options)
 
 
 def _check_distance(options: TwoMemoriesOptions) -> None:
@@ -93,11 +101,11 @@ def _check_distance(options: TwoMemoriesOptions) -> None:
         )
 
 
-def _check_prices(prices: Mapping[str, float] | None) -> None:
-    for name in prices or {}:
+def _check_prices(options: TwoMemoriesOptions) -> None:
+    for name in options.prices or {}:
         if name not in _PRICES:
             raise UsageError(f"prices has {name!r}; it takes {', '.join(_PRICES)}")
-    Prices(**(prices or {})).whole()
+    options.byte_prices.whole()
 
 
 def memories_call(options: TwoMemoriesOptions) -> Call:

@@ -43,21 +43,20 @@ def offer_strips(job: Job, candidates: Candidates, result: Fit, call: Call) -> N
         how = Message("planned; without ", job.planned_limit or "a limit", " the file of least memory is written")
         searches = [(candidates.strips, candidates.strips.in_strips)]
         return _fewer(job, searches, original, result, call, how) if _in_strips(result) else None
-    searches = [(one, _small(one)) for one in candidates.searches]
+    searches = [(one, [plan for plan in one.in_strips if _is_small(one, plan)]) for one in candidates.searches]
     if not searches:
         return None
     step = _within_larger_limits(job, candidates, result, call)
     if step is None:
         step = _fewer(job, searches, original, result, call, "planned in a short search; the fit searches longer")
     beside, needed, _ = _needed(job, original, result)
-    searched = [one for one, _ in searches]
-    settled = all(one.front.complete and not one.left_out for one in searched) and not any(
+    settled = all(one.front.complete and not one.left_out for one in candidates.searches) and not any(
         one.price_bytes(plan) + beside < needed
-        for one, small in searches
+        for one in candidates.searches
         for plan in one.in_strips
-        if plan not in small
+        if not _is_small(one, plan)
     )
-    bound = min(one.front.bound_bytes for one in searched)
+    bound = min(one.front.bound_bytes for one in candidates.searches)
     if step is not None or settled or bound + beside >= needed:
         return step
     what = "more" if _in_strips(result) else "segments"
@@ -108,10 +107,9 @@ def _needed(job: Job, original: Candidate, result: Fit) -> tuple[int, int, bool]
     return 0, min(result.arena.after, taken_bytes), False
 
 
-def _small(search: StripSearch) -> list[PartialPlan]:
-    """The plans in strips that have few enough operators to be placed."""
-    most = max(_PLACED_OPERATORS, _PLACED_TIMES * len(search.graph.ops))
-    return [one for one in search.in_strips if len(search.graph.ops) + one.price.extra_operators <= most]
+def _is_small(search: StripSearch, plan: PartialPlan) -> bool:
+    """Whether a plan in strips has few enough operators to be placed."""
+    return search.operators(plan) <= max(_PLACED_OPERATORS, _PLACED_TIMES * len(search.graph.ops))
 
 
 def _fewer(

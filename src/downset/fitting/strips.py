@@ -84,12 +84,12 @@ class StripSearch:
     @property
     def in_strips(self) -> list[PartialPlan]:
         """The plans with a segment in strips whose files may be best, without those of too many operators."""
-        return [plan for plan in self._all_in_strips if self._operators(plan) <= self.most_operators]
+        return [plan for plan in self._all_in_strips if self.operators(plan) <= self.most_operators]
 
     @property
     def left_out(self) -> int:
         """The number of plans in strips that have too many operators."""
-        return sum(self._operators(plan) > self.most_operators for plan in self._all_in_strips)
+        return sum(self.operators(plan) > self.most_operators for plan in self._all_in_strips)
 
     @property
     def most_operators(self) -> int:
@@ -100,7 +100,8 @@ class StripSearch:
     def _all_in_strips(self) -> list[PartialPlan]:
         return [plan for plan in (*self.front.plans, *self.front.earlier) if plan.segments]
 
-    def _operators(self, plan: PartialPlan) -> int:
+    def operators(self, plan: PartialPlan) -> int:
+        """The operators of the network by this plan."""
         return len(self.graph.ops) + plan.price.extra_operators
 
     @property

@@ -86,8 +86,11 @@ def _verdict(fit: MemoriesFit) -> Verdict:
     unit = " B" if fit.cost is None else ""
     bound = bound_text(f"{format_bytes(evidence.bound)}{unit}", gap_of(int(evidence.value), int(evidence.bound)))
     how = f"{'proven least' if evidence.proven else f'{bound},'} for {every}"
-    lines = [f"By the prices given a run costs {fit.cost:,.6g} ({how})." if fit.cost is not None else f"{how}."]
-    lines[0] = lines[0][0].upper() + lines[0][1:]
+    lines = [
+        f"By the prices given a run costs {fit.cost:,.6g} ({how})."
+        if fit.cost is not None
+        else f"{how[0].upper()}{how[1:]}."
+    ]
     before = _file_order(fit)
     if before is not None and before.moved_bytes + before.direct_bytes > fit.slow_traffic_bytes:
         total = format_bytes(before.moved_bytes + before.direct_bytes)
