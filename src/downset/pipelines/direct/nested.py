@@ -92,9 +92,9 @@ class Folds:
                 return ()
             for last in range(first + 1, count + 1):
                 loads = np.maximum(self._load_s(cluster, devices[first:last]), least[last, a, b])
-                found = np.minimum.reduceat(loads, begins)
-                less = found < least[first, low, high]
-                least[first, low[less], high[less]] = found[less]
+                lowest = np.minimum.reduceat(loads, begins)
+                less = lowest < least[first, low, high]
+                least[first, low[less], high[less]] = lowest[less]
                 ends_of[first, low[less], high[less]] = last
         return self._parts(cluster, devices, least, ends_of)
 
