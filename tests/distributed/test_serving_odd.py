@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from downset.budget import Budget
 from downset.clusters.model import Cluster, Device, Network
 from downset.distributed.wire.connection import Connection
 from downset.distributed.wire.messages import Hello
@@ -169,7 +170,7 @@ def test_devices_that_compute_two_parts_around_others_give_what_the_unsplit_mode
     graph, cluster = load(path), Cluster(tuple(Device(name, 1e6) for name in NAMES), Network("links", 1e5))
 
     def method(problem, cluster, **_):
-        return FoundPipeline(next(nested_stages(problem, cluster)), 0.0)
+        return FoundPipeline(next(nested_stages(problem, cluster, Budget().start())), 0.0)
 
     units = pipeline_chain(graph).units
     plan = plan_pipeline(graph, cluster, method=method, topology="direct", units=units)

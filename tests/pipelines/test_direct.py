@@ -253,6 +253,14 @@ def test_devices_come_twice_where_a_wide_tensor_is_read_again():
     assert run.period_s == pytest.approx(plan.period_s)
 
 
+def test_no_folds_are_sought_after_the_end_of_the_clock():
+    problem = PricedChain(skipping())
+    folds = nested.folds_of(problem, range(problem.cuts + 1))
+    cluster = Cluster((Device("d0", 1000), Device("d1", 1000)), Network("links", 1000))
+    assert folds.best(cluster, [0, 1], Budget().start())
+    assert not folds.best(cluster, [0, 1], Budget(0.0).start())
+
+
 def test_folds_are_the_least_of_all_that_there_are():
     """Of every assignment of groups to nested parts, by sets of units and not by intervals; on one order of devices."""
     for seed in range(cases(30)):
@@ -263,7 +271,7 @@ def test_folds_are_the_least_of_all_that_there_are():
         folds = nested.folds_of(priced, range(priced.cuts + 1))
         order = list(range(len(cluster.devices)))
         for devices in (order, order[::-1]):
-            found = folds.best(cluster, devices)
+            found = folds.best(cluster, devices, Budget().start())
             units = [unit for start, stop, _ in found for unit in range(start, stop)]
             assert units == list(range(priced.cuts))
             groups = sorted({group for _, _, group in found})

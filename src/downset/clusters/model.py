@@ -151,6 +151,16 @@ class Device:
         """Bytes per second of operators without MACs."""
         return self.speed if self.bytes_per_s is None else self.bytes_per_s
 
+    def times(self, factor: float) -> Device:
+        """The device that takes `factor` times as long for computing and for messages."""
+        return replace(
+            self,
+            mac_per_s=self.mac_per_s / factor,
+            bytes_per_s=self.bytes_per_s and self.bytes_per_s / factor,
+            weight_bytes_per_s=self.weight_bytes_per_s and self.weight_bytes_per_s / factor,
+            messages=self.messages and self.messages.times(factor),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

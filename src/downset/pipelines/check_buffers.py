@@ -184,8 +184,7 @@ def _weights(rows: PlanRows, plan: Pipeline) -> dict[int, int]:
             ]
             read.setdefault(strip.device, set()).update(t for op in computed for t in rows.graph.ops[op].inputs)
     return {
-        device: sum(tensors[t].nbytes for t in own if t >= 0 and tensors[t].role == "constant")
-        for device, own in read.items()
+        device: sum(tensors[tensor].nbytes for tensor in own if rows.is_weight(tensor)) for device, own in read.items()
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Unpack
 
-from downset.clusters.model import Cluster, Device, Link, Network
+from downset.clusters.model import Cluster, Link, Network
 from downset.errors import DownsetError, InfeasibleError, LimitReached, UsageError
 from downset.graph.core import Graph
 from downset.pipelines.accounting import AccountingOptions
@@ -102,7 +102,7 @@ def upgrades(cluster: Cluster, *, faster: str) -> dict[str, Cluster]:
     larger = {
         f"one more device like {fastest.name}": replace(cluster, devices=(*devices, replace(fastest, name=name))),
         f"{faster} twice as fast": replace(
-            cluster, devices=tuple(_twice_as_fast(one) if one.name == faster else one for one in devices)
+            cluster, devices=tuple(one.times(0.5) if one.name == faster else one for one in devices)
         ),
         "links twice as fast": replace(cluster, network=replace(network, links=links, **_twice(network))),
     }
@@ -110,15 +110,6 @@ def upgrades(cluster: Cluster, *, faster: str) -> dict[str, Cluster]:
         roomy = tuple(replace(one, memory_bytes=one.memory_bytes and 2 * one.memory_bytes) for one in devices)
         larger["twice the memory on each device"] = replace(cluster, devices=roomy)
     return larger
-
-
-def _twice_as_fast(device: Device) -> Device:
-    moved = None if device.bytes_per_s is None else 2 * device.bytes_per_s
-    weights = None if device.weight_bytes_per_s is None else 2 * device.weight_bytes_per_s
-    costs = None if device.messages is None else device.messages.times(0.5)
-    return replace(
-        device, mac_per_s=2 * device.mac_per_s, bytes_per_s=moved, messages=costs, weight_bytes_per_s=weights
-    )
 
 
 def _twice(one: Link | Network) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from downset.results.pipelines import Rows, Strip
 __all__ = [
     "balanced_rows",
     "equal_rows",
+    "fastest_on_top",
     "given_rows",
     "made_rows",
     "nbytes_of",
@@ -44,6 +45,12 @@ def proportional_rows(rows: int, speeds: Sequence[float]) -> list[int]:
         bounds.append(round(rows * running / total))
     bounds[-1] = rows
     return bounds
+
+
+def fastest_on_top(rows: int, devices: Sequence[int], speeds: Sequence[float]) -> tuple[Tile, ...]:
+    """The devices from the fastest down with rows in proportion to their speed. `speeds`: of all devices."""
+    order = sorted(devices, key=lambda device: (-speeds[device], device))
+    return tiles(order, proportional_rows(rows, [speeds[device] for device in order]))
 
 
 def balanced_rows(segment: SegmentPrices, speeds: Sequence[float]) -> list[int]:

@@ -102,11 +102,7 @@ def _standard() -> Iterator[Probe]:
     for channels, size in ((64, 56), (256, 28)):
         node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=channels)
         yield _built([node], (1, channels, size, size), {"w": (channels, 1, 3, 3)})
-    for many, columns, rows in (
-        (1, 1024, 1024),
-        (1, 4096, 1000),
-        (64, 512, 512),
-    ):  # the last reads few weights for its MACs
+    for many, columns, rows in ((1, 1024, 1024), (1, 4096, 1000), (64, 512, 512)):  # the last: few weights for its MACs
         yield _built([helper.make_node("Gemm", ["x", "w"], ["y"])], (many, columns), {"w": (columns, rows)})
     yield _built([helper.make_node("MatMul", ["x", "w"], ["y"])], (1, 196, 256), {"w": (256, 256)})
     for shape in ((1, 64, 56, 56), (1, 128, 28, 28)):

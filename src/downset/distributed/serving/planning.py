@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from downset.clusters.model import Cluster, Device
+from downset.clusters.model import Cluster
 from downset.distributed.serving.deployment import Deployment, Shards
 from downset.distributed.simulator import simulate
 from downset.errors import DownsetError
@@ -56,20 +56,7 @@ class Planning:
 
 def slowed(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     """The cluster whose devices take `factors` times as long for computing and for messages."""
-    return replace(cluster, devices=tuple(_slowed(device, factors.get(device.name, 1.0)) for device in cluster.devices))
-
-
-def _slowed(device: Device, factor: float) -> Device:
-    bytes_per_s = None if device.bytes_per_s is None else device.bytes_per_s / factor
-    weights = None if device.weight_bytes_per_s is None else device.weight_bytes_per_s / factor
-    messages = None if device.messages is None else device.messages.times(factor)
-    return replace(
-        device,
-        mac_per_s=device.mac_per_s / factor,
-        bytes_per_s=bytes_per_s,
-        messages=messages,
-        weight_bytes_per_s=weights,
-    )
+    return replace(cluster, devices=tuple(device.times(factors.get(device.name, 1.0)) for device in cluster.devices))
 
 
 _WORTH = 0.9

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from downset.pipelines.drafts import Split, StageDraft, Tile
 from downset.pipelines.prices import PricedChain
-from downset.pipelines.strips import proportional_rows, tiles
+from downset.pipelines.strips import fastest_on_top
 
 __all__ = ["block_moves"]
 
@@ -93,12 +93,7 @@ def _on_groups(stage: StageDraft, changed: dict[Group, Group], speeds: Sequence[
     for split in stage.splits:
         group = changed.get(_group(split))
         if group is not None:
-            devices = sorted(group, key=lambda device: (-speeds[device], device))
-            rows = proportional_rows(split.tiles[-1].stop, [speeds[device] for device in devices])
-            split = replace(split, tiles=tiles(devices, rows))
+            split = replace(split, tiles=fastest_on_top(split.tiles[-1].stop, group, speeds))
         splits.append(split)
-    ends = [
-        end if end < 0 or end in _group(split) else -1
-        for end, split in ((stage.entry, splits[0]), (stage.exit, splits[-1]))
-    ]
+    ends = [end if end in _group(split) else -1 for end, split in ((stage.entry, splits[0]), (stage.exit, splits[-1]))]
     return StageDraft(-1, tuple(splits), *ends)

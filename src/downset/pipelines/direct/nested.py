@@ -8,7 +8,8 @@ it, and by the groups behind it, which have [a, b). With b = j a fold is a stage
 Groups are consecutive devices of one order. A group's load is counted as its MACs at the speed of all its devices, and
 the bytes over the borders of its units and of its strips (the rows that two strips read, in each unit) at the rate of
 all its links. So the result is a beginning for the descent, which prices it as it is.
-Complexity: the folds of n units are O(n⁴), with n at most `_UNITS`; each is asked once for each pair of devices.
+Complexity: the folds of n units are O(n⁴), with n at most `_UNITS`; each is asked once for each pair of devices, until
+the end of the clock.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from downset.budget import Clock
 from downset.clusters.model import Cluster
+from downset.pipelines.device_order import by_speed
 from downset.pipelines.drafts import Split, StageDraft, StageDrafts
 from downset.pipelines.prices import PricedChain
-from downset.pipelines.strips import proportional_rows, tiles
+from downset.pipelines.strips import fastest_on_top
 
 __all__ = ["Folds", "folds_of", "nested_stages"]
 
@@ -34,17 +37,18 @@ Part = tuple[int, int, tuple[int, ...]]
 """Units [start, stop) and the devices that compute them."""
 
 
-def nested_stages(problem: PricedChain, cluster: Cluster) -> Iterator[StageDrafts]:
-    """The folds of least load for devices from the fastest on, from the slowest on, and in turns from both ends. Folds
-    without a group that has two parts are left out: they are stages in a row, which others find."""
+def nested_stages(problem: PricedChain, cluster: Cluster, clock: Clock) -> Iterator[StageDrafts]:
+    """The folds of least load for devices from the fastest on, from the slowest on, and in turns from both ends, those
+    that are found in time. Folds without a group that has two parts are left out: they are stages in a row, which
+    others find."""
     if problem.cuts < _LEAST_UNITS:
         return
     folds = folds_of(problem, _chosen_cuts(problem))
-    order = sorted(range(len(cluster.devices)), key=lambda device: -cluster.devices[device].speed)
+    order = by_speed(cluster)
     half = (len(order) + 1) // 2
     turns = [device for pair in zip(order[:half], [*order[half:][::-1], -1], strict=False) for device in pair]
     for devices in (order, order[::-1], [device for device in turns if device >= 0]):
-        parts = folds.best(cluster, devices)
+        parts = folds.best(cluster, devices, clock)
         if len(parts) > len({group for _, _, group in parts}):
             yield _drafts(problem, cluster, folds.cuts, parts)
 
@@ -64,8 +68,8 @@ def _chosen_cuts(problem: PricedChain) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """By fold (i, a, b, j), in units between `cuts`: its MACs, the bytes over its borders, and those that two strips of
-    it both read."""
+    """By fold, in units between `cuts`: its ends (i, j, a, b), by which folds ascend, its MACs, the bytes over its
+    borders, and those that two strips of it both read."""
 
     cuts: Sequence[int]
     ends: npt.NDArray[np.int64]
@@ -73,51 +77,58 @@ class Folds:
     nbytes: npt.NDArray[np.float64]
     halo: npt.NDArray[np.float64]
 
-    def best(self, cluster: Cluster, devices: Sequence[int]) -> tuple[Part, ...]:
-        """The parts of the folds of least load on groups of consecutive `devices`."""
-        network, count, units = cluster.occupied.network, len(devices), len(self.cuts) - 1
-        speeds = [cluster.devices[device].speed for device in devices]
-        i, a, b, j = self.ends
-        by_interval: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
-        order = np.lexsort((i, j - i))
-        for fold in np.split(order, np.flatnonzero(np.diff(i[order] * (units + 1) + j[order])) + 1):
-            by_interval[int(i[fold[0]]), int(j[fold[0]])] = fold
-        loads = {
-            (first, last): self._load_s(sum(speeds[first:last]), last - first, cluster, network.bytes_per_s)
-            for first in range(count)
-            for last in range(first + 1, count + 1)
-        }
+    def best(self, cluster: Cluster, devices: Sequence[int], clock: Clock) -> tuple[Part, ...]:
+        """The parts of the folds of least load on groups of consecutive `devices`; none if the clock ends before."""
+        count, units = len(devices), len(self.cuts) - 1
+        i, j, a, b = self.ends
+        begins = np.flatnonzero(np.diff(i * (units + 1) + j, prepend=-1))  # of the folds of each interval [i, j)
+        low, high = i[begins], j[begins]
         least = np.full((count + 1, units + 1, units + 1), np.inf)
         least[:, range(units + 1), range(units + 1)] = 0.0
-        steps: dict[tuple[int, int, int], tuple[int, int]] = {}
-        for (low, high), fold in by_interval.items():
-            for first in range(count):
-                for last in range(first + 1, count + 1):
-                    load = np.maximum(loads[first, last][fold], least[last, a[fold], b[fold]])
-                    place = int(load.argmin())
-                    if load[place] < least[first, low, high]:
-                        least[first, low, high] = load[place]
-                        steps[first, low, high] = (int(fold[place]), last)
-        return self._parts(steps, devices)
+        ends_of = np.zeros(least.shape, np.int64)
+        """By first device, low and high: where the first group ends."""
+        for first in reversed(range(count)):
+            if clock.over():
+                return ()
+            for last in range(first + 1, count + 1):
+                loads = np.maximum(self._load_s(cluster, devices[first:last]), least[last, a, b])
+                lowest = np.minimum.reduceat(loads, begins)
+                less = lowest < least[first, low, high]
+                least[first, low[less], high[less]] = lowest[less]
+                ends_of[first, low[less], high[less]] = last
+        return self._parts(cluster, devices, least, ends_of)
 
-    def _load_s(self, speed: float, count: int, cluster: Cluster, bytes_per_s: float) -> npt.NDArray[np.float64]:
-        computing, sending = self.macs / speed, (self.nbytes + 2 * (count - 1) * self.halo) / bytes_per_s
+    def _load_s(self, cluster: Cluster, group: Sequence[int]) -> npt.NDArray[np.float64]:
+        """The load of each fold on a group."""
+        speed, count = sum(cluster.devices[device].speed for device in group), len(group)
+        sent = self.nbytes + 2 * (count - 1) * self.halo
+        computing, sending = self.macs / speed, sent / cluster.occupied.network.bytes_per_s
         if cluster.network.kind == "shared":
             return np.maximum(computing, sending)
         if cluster.network.overlap:
             return np.maximum(computing, sending / count)
         return computing + sending / count
 
-    def _parts(self, steps: dict[tuple[int, int, int], tuple[int, int]], devices: Sequence[int]) -> tuple[Part, ...]:
+    def _parts(
+        self,
+        cluster: Cluster,
+        devices: Sequence[int],
+        least: npt.NDArray[np.float64],
+        ends_of: npt.NDArray[np.int64],
+    ) -> tuple[Part, ...]:
+        i, j, a, b = self.ends
         parts: list[Part] = []
         place, low, high = 0, 0, len(self.cuts) - 1
         while low < high:
-            fold, last = steps[place, low, high]
-            _, a, b, _ = (int(end) for end in self.ends[:, fold])
+            last = int(ends_of[place, low, high])
+            folds = np.flatnonzero((i == low) & (j == high))
+            loads = np.maximum(self._load_s(cluster, devices[place:last]), least[last, a, b])
+            fold = folds[loads[folds].argmin()]
+            left, right = int(a[fold]), int(b[fold])
             group = tuple(sorted(devices[place:last]))
-            ends = ((low, high),) if a == b else ((low, a), (b, high))
+            ends = ((low, high),) if left == right else ((low, left), (right, high))
             parts += [(self.cuts[start], self.cuts[stop], group) for start, stop in ends if start < stop]
-            place, low, high = last, a, b
+            place, low, high = last, left, right
         return tuple(sorted(parts))
 
 
@@ -125,9 +136,9 @@ def folds_of(problem: PricedChain, cuts: Sequence[int]) -> Folds:
     """All folds of the chain whose units end at these cuts, which ascend from 0 to the end."""
     units = len(cuts) - 1
     grid = np.indices((units + 1,) * 4).reshape(4, -1)
-    i, a, b, j = grid
+    i, j, a, b = grid
     ends = grid[:, (i <= a) & (a <= b) & (b <= j) & (i < j) & ((i < a) | (b < j))]
-    i, a, b, j = ends
+    i, j, a, b = ends
     before = np.array([problem.macs_before()[cut] for cut in cuts], np.float64)
     unit_of = np.searchsorted(np.array(cuts), np.arange(problem.cuts), side="right") - 1
     makers: dict[int, int] = {}
@@ -178,9 +189,7 @@ def _drafts(problem: PricedChain, cluster: Cluster, cuts: Sequence[int], parts: 
 def _splits(
     problem: PricedChain, cluster: Cluster, cuts: Sequence[int], start: int, stop: int, group: Sequence[int]
 ) -> Iterator[Split]:
-    devices = sorted(group, key=lambda device: (-cluster.devices[device].speed, device))
-    inside = [cut for cut in cuts if start <= cut <= stop] if len(devices) > 1 else [start, stop]
+    inside = [cut for cut in cuts if start <= cut <= stop] if len(group) > 1 else [start, stop]
+    speeds = [device.speed for device in cluster.devices]
     for low, high in pairwise(inside):
-        rows = problem.segment(low, high).rows
-        bounds = proportional_rows(rows, [cluster.devices[device].speed for device in devices])
-        yield Split(low, high, tiles(devices, bounds), halo=True)
+        yield Split(low, high, fastest_on_top(problem.segment(low, high).rows, group, speeds), halo=True)

@@ -86,8 +86,9 @@ def direct(
     beginnings = _beginnings(priced, space, [guide, bounds.of["one block"]], led_drafts)
     at_least = bounds.of["any blocks"].bound_s
     _descend(best, priced, beginnings, at_least, clock)
-    if request.accounting.source is None and request.accounting.sink is None and not request.forbidden:
-        folds = sorted(nested_stages(problem, cluster), key=lambda drafts: priced.loads(drafts).bound_s)
+    free = accounting.source is None and accounting.sink is None and not request.forbidden
+    if free and best.period_s > at_least * (1 + _NEAR):
+        folds = sorted(nested_stages(problem, cluster, clock), key=lambda drafts: priced.loads(drafts).bound_s)
         _descend(best, priced, folds, at_least, clock)
     return best.proven_by(bounds, canonical(cluster))
 
