@@ -73,6 +73,19 @@ def test_a_damaged_table_is_measured_again(empty_table, monkeypatch):
     assert file.read_text().startswith("{")
 
 
+def test_another_number_of_threads_is_measured_anew(empty_table, monkeypatch):
+    graph = make_fx(convolution, tracing_mode="fake")(torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)).graph
+    now, measured = torch.get_num_threads(), []
+    monkeypatch.setattr(call_workspaces, "measured_bytes", lambda _: measured.append(torch.get_num_threads()) or 1)
+    try:
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            workspaces_of(graph.nodes)
+    finally:
+        torch.set_num_threads(now)
+    assert measured == [1, 1, 2, 2]
+
+
 def test_calls_of_unknown_shapes_and_other_operators_have_none(empty_table):
     symbolic = make_fx(convolution, tracing_mode="symbolic")(torch.randn(3, 8, 16, 16), torch.randn(8, 8, 3, 3))
     assert workspaces_of(symbolic.graph.nodes) == {}

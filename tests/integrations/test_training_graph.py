@@ -6,11 +6,10 @@ from itertools import combinations, permutations
 import pytest
 
 import downset as ds
+from downset.integrations.recompute_plan import affordable_choices, plan_again
 from downset.integrations.training_graph import (
     Priced,
     TrainingGraph,
-    affordable_choices,
-    plan_again,
     priced,
     problems,
     with_host,
@@ -256,7 +255,7 @@ def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
         sizes[early + late] = tried
         if early == 400:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("downset.integrations.training_graph.priced", counting(planned))
+                patch.setattr("downset.integrations.recompute_plan.priced", counting(planned))
                 free, tight = (plan_again(graph, limit) for limit in (10**9, 1))
             assert free.tried == tight.tried == tried < 100
             assert len(planned) == 2 * tried
@@ -298,10 +297,10 @@ def test_what_is_written_in_place_waits_for_copies_too():
 def test_every_process_tries_the_same_sets():
     program = (
         "from tests.integrations.test_training_graph import counting, random_step\n"
-        "from downset.integrations import training_graph\n"
+        "from downset.integrations import recompute_plan\n"
         "asked = []\n"
-        "training_graph.priced = counting(asked)\n"
-        "plan = training_graph.plan_again(random_step(0, 60, 40, apart=True), 9_900)\n"
+        "recompute_plan.priced = counting(asked)\n"
+        "plan = recompute_plan.plan_again(random_step(0, 60, 40, apart=True), 9_900)\n"
         "print(plan.tried, plan.chosen.again, asked)"
     )
     assert said_by_every_process(program).startswith("100 (")

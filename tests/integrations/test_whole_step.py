@@ -311,6 +311,7 @@ def hooked(parameters):
         (torch.optim.LBFGS, "LBFGS computes the loss several times"),
         (torch.optim.SparseAdam, "SparseAdam takes sparse gradients"),
         (lambda p: torch.optim.SGD(p, differentiable=True), "differentiable"),
+        (lambda p: torch.optim.Adam([*p, *p]), "a group of the optimiser has a parameter twice"),
     ],
 )
 def test_an_optimiser_of_which_no_graph_is_possible_is_told_at_once(make, why):

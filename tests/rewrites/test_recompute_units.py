@@ -5,7 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from downset.integrations.training_graph import TrainingGraph, plan_again, priced
+from downset.integrations.recompute_plan import plan_again
+from downset.integrations.training_graph import TrainingGraph, priced
 from downset.rewrites import recompute_search
 from downset.rewrites.recompute_units import units_of
 

@@ -10,10 +10,13 @@ one machine read one table, and no plan moves a collective.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from downset.errors import UsageError
+from downset.process.whole_files import write_whole
 
 __all__ = ["measured_bytes", "workspaces_of"]
 
@@ -81,7 +84,8 @@ def _zeros(value: Any) -> Any:
 
 
 def _key(node: Any) -> str | None:
-    """The call by its operator and operands; None if it is not on a processor, or a size is not known."""
+    """The call by its operator, operands and number of threads; None if it is not on a processor, or a size is not
+    known."""
     import torch
 
     complete = True
@@ -94,7 +98,7 @@ def _key(node: Any) -> str | None:
         return f"{tuple(value.shape)} {value.stride()} {value.dtype}" if complete else ""
 
     operands = torch.fx.map_arg((node.args, node.kwargs), described)
-    return f"{node.target} {operands}" if complete else None
+    return f"{torch.get_num_threads()} threads: {node.target} {operands}" if complete else None
 
 
 def _file() -> Path | None:
@@ -104,7 +108,7 @@ def _file() -> Path | None:
 
     if config.force_disable_caches:
         return None
-    machine = f"{torch.__version__}_{torch.backends.cpu.get_cpu_capability()}_{torch.get_num_threads()}"
+    machine = f"{torch.__version__}_{torch.backends.cpu.get_cpu_capability()}"
     return Path(cache_dir()) / "downset" / f"workspaces_{machine.replace(' ', '_')}.json"
 
 
@@ -122,10 +126,6 @@ def _write(table: Mapping[str, int]) -> None:
     file = _file()
     if file is None:
         return
-    own = file.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError, UsageError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        own.write_text(json.dumps(table))
-        own.replace(file)
-    except OSError:
-        own.unlink(missing_ok=True)
+        write_whole(file, json.dumps(table).encode())

@@ -197,10 +197,6 @@ class Units:
         """The spec of the first node that has the storage, which is not a view."""
         return self._storages.first_spec(storage)
 
-    def specs(self) -> list[Any]:
-        """The specs of all nodes, each once, without views."""
-        return self._storages.specs()
-
     def problem(self) -> OrderProblem:
         before: list[set[int]] = [set() for _ in self.members]
         for node, unit in self._unit_of.items():
@@ -276,11 +272,6 @@ class SpecStorages:
 
     def all(self) -> Iterable[SpecStorage]:
         return self._storage_of.values()
-
-    def specs(self) -> list[Any]:
-        """The specs of a graph whose nodes have them, without views."""
-        listed = (viewed(spec) for node in self._keys for spec in _leaves(_meta_spec(node)) if hasattr(spec, "mem_id"))
-        return list({id(spec): spec for spec in listed}.values())
 
     def first_spec(self, storage: SpecStorage) -> Any:
         """The first spec of the storage that is not a view, in a graph whose nodes have specs."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from downset.integrations.training_graph import TrainingGraph, plan_again
+from downset.integrations.recompute_plan import plan_again
+from downset.integrations.training_graph import TrainingGraph
 
 __all__ = ["nearly_free"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from downset.errors import UsageError
 from downset.integrations.fx_training import traced
-from downset.integrations.training_graph import plan_again
+from downset.integrations.recompute_plan import plan_again
 from downset.integrations.user_warning import warn_user
 from downset.text import format_bytes
 

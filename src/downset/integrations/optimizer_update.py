@@ -84,6 +84,8 @@ def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise UnsupportedError("the optimiser is differentiable")
+    if any(len(group) > len({*group}) for group in groups):  # PyTorch only warns of it
+        raise UnsupportedError("a group of the optimiser has a parameter twice")
     for parameter in (parameter for group in groups for parameter in group):
         if torch.is_complex(parameter):
             raise UnsupportedError("a parameter is complex")

@@ -299,20 +299,17 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
         return
     limited = settings.peak_bytes is not None
     variants = {1: graph, **(chunked_graphs(graph) if limited else {})}
-    workspaces = {count: workspaces_of(of.nodes) if limited else {} for count, of in variants.items()}
-    traces = {
-        count: traced(of, behind_forward(of).keys(), apart=False, workspaces=workspaces[count])
-        for count, of in variants.items()
-    }
+    traces = {count: _traced_step(of, limited=limited) for count, of in variants.items()}
+    trace = traces[1]
     if limited:
         chosen = _chosen(traces, settings, ())
         repeated = chosen.again
         if chosen.chunks > 1:
             chunk_graph(graph)
-    elif not (repeated := nearly_free(traces[1].graph, settings.choices)):
+            trace = _traced_step(graph, limited=True)
+    elif not (repeated := nearly_free(trace.graph, settings.choices)):
         return
     late = behind_forward(graph)
-    trace = traced(graph, late.keys(), apart=False, workspaces=workspaces_of(graph.nodes) if limited else None)
     again = {trace.nodes[operator] for operator in repeated}
     operators = set(trace.nodes)
     copies: dict[Any, Any] = {}
@@ -340,6 +337,12 @@ def _copy(graph: Any, settings: _RecomputeSettings) -> None:
         node = trace.nodes[number]
         (copies[node] if second else node).meta[PLANNED] = position
     graph.lint()
+
+
+def _traced_step(graph: Any, *, limited: bool) -> Traced:
+    """The step in one graph; what libraries allocate inside calls counts where a limit is set."""
+    workspaces = workspaces_of(graph.nodes) if limited else None
+    return traced(graph, behind_forward(graph).keys(), apart=False, workspaces=workspaces)
 
 
 def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:

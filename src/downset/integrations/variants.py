@@ -9,7 +9,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from downset.integrations.training_graph import Priced, TrainingGraph, affordable_choices, plan_again
+from downset.integrations.recompute_plan import affordable_choices, plan_again
+from downset.integrations.training_graph import Priced, TrainingGraph
 
 __all__ = ["PlannedStep", "StepVariant", "plan_variants"]
 

@@ -100,7 +100,6 @@ def search(
     first split.
     """
     tried: dict[tuple[tuple[int, ...], frozenset[int]], Choice[J]] = {}
-    units = units_of(step.reads, list(zip(step.nbytes, step.costs, step.may, strict=True)))
 
     def judged(again: Collection[int], late: frozenset[int]) -> Choice[J]:
         key = needed(step, again, late), late
@@ -114,6 +113,7 @@ def search(
         for late, again in every:
             judged(again, late)
         return list(tried.values()), True
+    units = units_of(step.reads, list(zip(step.nbytes, step.costs, step.may, strict=True)))
     for late in splits:
         proposals = _proposals(step, units, late, seeds, [judged((), late)])
         seeds = ()
