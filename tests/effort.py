@@ -1,4 +1,4 @@
-"""How much a run of the suite tries: a fifth of the random cases, seeds and damaged files by default; all of them, and
+"""How much a run of the suite tries: a tenth of the random cases, and a part of the seeds and damaged files, by default; all of them, and
 every command on every hostile file, with `make test LONG=1`."""
 
 import math
@@ -11,7 +11,7 @@ LONG = bool(os.environ.get("LONG"))
 
 def cases(count):
     """Of `count` cases, as many as this run draws."""
-    return count if LONG else max(count // 5, 1)
+    return count if LONG else max(count // 10, 1)
 
 
 def untimed(states):
