@@ -28,7 +28,7 @@ from zoo import ZOO
 OPTIMISED = FITTED[1]
 RUNS = 10 if LONG else 3
 LIMITS = [None, 1 << 20]
-CASES = list(product(range(20), LIMITS)) if LONG else list(zip((2, 4), LIMITS, strict=True))
+CASES = list(product(range(20), LIMITS)) if LONG else list(zip((4, 2), LIMITS, strict=True))
 MODELS = [("swift-f0", "model.onnx", {"audio": (1, 16000)})]
 if LONG:
     MODELS += [("onnx", "light_inception_v1.onnx", None), ("zoo", "swiftnet_hpd", None), ("zoo", "darts", None)]
@@ -136,7 +136,6 @@ def test_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
     check(path, tmp_path, shapes, arena_bytes=1 << 30)
 
 
-@pytest.mark.own_processes("measures")
 def test_only_settings_that_fix_the_order_fit(tmp_path, monkeypatch):
     """Above one ships that does. By the others nothing that was measured is a promise, whatever the limit."""
     with_settings(monkeypatch, (OPTIMISED,))

@@ -185,7 +185,7 @@ def test_what_ships_is_within_the_limits_and_larger_limits_never_ship_more_bytes
 
     def every_limit(job, searches, trials, best):
         least_strips(job, searches, Refusing(job, trials.original, NO_LIMITS), best)
-        for slower, larger in product((1.03, 1.1, None), (1.05, 1.25, None)):
+        for slower, larger in product((1.03, 1.06, 1.1, None), (1.05, 1.1, 1.25, None)):
             files, _ = least_strips(job, searches, Trials(job, trials.original, Policy(slower, larger)), best)
             most = slower or math.inf, larger or math.inf
             for file in files:
