@@ -119,7 +119,6 @@ def check(path, folder, shapes=None, **options):
     return result
 
 
-@pytest.mark.own_processes("measures")
 @pytest.mark.parametrize(("seed", "arena_bytes"), CASES)
 def test_runs_of_the_program_hold_no_more_than_was_said(seed, arena_bytes, tmp_path):
     check(random_network(tmp_path / "m.onnx", seed), tmp_path, arena_bytes=arena_bytes)
