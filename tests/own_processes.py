@@ -1,11 +1,12 @@
 """The processes that the product starts, as far as they are not the subject of a test.
 
-Parsers and runtimes run in this process, where the product asks a worker: of two for which `fit` has twenty, half of
-its CPU seconds. What measures a process runs in a fork of the server of workers, where the product starts an
+Parsers and runtimes run in this process, where the product asks workers: twenty for one `fit`, half of its CPU seconds.
+What measures a process runs in a fork of the server of workers, where the product starts an
 interpreter with ONNX Runtime (0.3 s of CPU, seven for one `fit`); sessions are timed in few rounds, so that less is
-known to be slower. Tests marked `own_processes("parsers")`, and all of tests/fuzz, have parsers and runtimes as users
-have them (damaged files, crashes), those marked `own_processes("torch")` PyTorch, and those marked
-`own_processes("measures")` runtimes and what measures them (memory that processes report).
+known to be slower. Tests marked `own_processes("parsers")` have parsers and runtimes as users have them (damaged
+files, crashes), those marked `own_processes("runtimes")`, and all of tests/fuzz, runtimes (random numbers, bytes that
+this process reads), those marked `own_processes("torch")` PyTorch, and those marked `own_processes("measures")`
+runtimes and what measures them (memory that processes report).
 
 The product starts a new server where the environment has changed. Pytest writes the name of each test there, and tests
 say where the cache is and what the terminal can do, which no worker reads."""
@@ -61,7 +62,8 @@ def choose_processes(item):
     """For the test that begins, and the fixtures that it makes."""
     marker = item.get_closest_marker("own_processes")
     own = () if marker is None else marker.args
-    runtimes = isolation.isolated if "measures" in own else _forked if "parsers" in own or _damages(item) else _run_here
+    in_workers = {"parsers", "runtimes"}.intersection(own) or item.nodeid.startswith("tests/fuzz/")
+    runtimes = isolation.isolated if "measures" in own else _forked if in_workers else _run_here
     for module in PARSERS:
         module.parsed = isolation.parsed if "parsers" in own else _here
     for module in RUNTIMES:
@@ -82,10 +84,6 @@ def _torch_here(runtimes):
         return (_here if function == "torch_here" else runtimes)(module, function, arguments, **options)
 
     return asked
-
-
-def _damages(item):
-    return item.nodeid.startswith("tests/fuzz/")
 
 
 def _run_here(module, function, arguments, **options):

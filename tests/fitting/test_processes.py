@@ -40,6 +40,7 @@ from downset.runtimes.processors import processor
 from downset.runtimes.targets import TARGETS
 from tests.models import branchy_model, constant
 
+pytestmark = pytest.mark.own_processes("runtimes")
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports resident memory so")
 WIDTH = 2048
 WEIGHTS = 4 * WIDTH * WIDTH
