@@ -17,8 +17,8 @@ LINT_TESTS := tests/docs/test_prose.py tests/docs/test_glossary.py tests/test_ne
 demo: $(VENV)/demo.stamp  ## set up, then fit two real models, print both screens and write a page for each
 	$(BIN)/python -m experiments.fit.demo
 
-test: $(VENV)/dev.stamp  ## set up, then run all tests but those of lint; LONG=1: with five times the random cases
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(addprefix --ignore=,$(LINT_TESTS)) $(PYTEST_ARGS)
+test: $(VENV)/dev.stamp  ## set up, then run all tests but those of lint; LONG=1: with ten times the random cases
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(addprefix --ignore=,$(LINT_TESTS)) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp  ## formatting, lint, spelling, prose, the glossary, tables of pages and types
 	$(BIN)/ruff format --check .

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import settings
 
 from downset.cli import main
 from downset.messages import Message
-from tests.effort import cases
+from tests.effort import LONGEST, cases
 from tests.needs import forbidden_skip
 from tests.own_processes import choose_processes, keep_server
 
@@ -70,12 +71,21 @@ def pytest_make_collect_report():
     return _judged((yield))
 
 
+def _group(item):
+    return item.get_closest_marker("xdist_group").args[0]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """A file runs in one process, so that what its fixtures make is made once; groups of several files keep theirs."""
+    """A file runs in one process, so that what its fixtures make is made once; groups of several files keep theirs.
+    Workers begin with the longest groups, then with those of most tests."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0].replace("/", ".")))
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        counts = Counter(map(_group, items))
+        rank = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: (rank.get(_group(item), len(LONGEST)), -counts[_group(item)]))
 
 
 OPEN = {}

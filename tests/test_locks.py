@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.effort import LONGEST
 from tests.installed_apart import VERSIONS
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +63,13 @@ def test_the_trainers_that_are_tested_are_pinned_without_torch():
     assert {"transformers", "lightning", "accelerate", "lion-pytorch"} < set(pins)
     assert "torch" not in pins
     assert all(hashes for versions in pins.values() for _, hashes in versions)
+
+
+def test_the_groups_that_begin_first_are_there():
+    files = {name for name in LONGEST if name.startswith("tests.")}
+    assert all((ROOT / name.removesuffix(".py").replace(".", "/")).with_suffix(".py").exists() for name in files)
+    marks = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert all(f'xdist_group("{name}")' in marks for name in set(LONGEST) - files)
 
 
 @pytest.mark.xdist_group("groups")

@@ -245,7 +245,7 @@ def test_no_path_is_dropped_without_a_word(fails):
 
 
 def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path, run):
-    status, out, err = run("fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "8KB", "--time-limit", "5s")
+    status, out, err = run("fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "8KB", "--time-limit", "2s")
     assert (status, out) == (3, "")
     assert "its inputs or outputs alone take 31,632 B" in err.splitlines()[0]
     assert "note:" not in err

@@ -165,7 +165,7 @@ def test_a_pipeline_that_completes_nothing_has_no_period(small, tmp_path):
 def test_no_method_fits_the_memory_better_than_exact(small):
     """Under memory limits, too: whatever another method's plan that fits takes, exact's takes no more."""
     network, refused, compared = load(small), 0, 0
-    for seed in range(14):
+    for seed in range(7):
         random = Random(seed)
         devices = tuple(
             Device(f"d{k}", random.choice([3e8, 1e9, 2e9]), memory_bytes=random.choice([100_000, 300_000, 900_000]))
@@ -181,8 +181,8 @@ def test_no_method_fits_the_memory_better_than_exact(small):
                 refused += 1
         assert min(periods.values(), default=0.0) == pytest.approx(periods.get("exact", 0.0), rel=1e-9), seed
         compared += len(periods) > 1
-    assert refused > 10
-    assert compared > 5
+    assert refused > 5
+    assert compared > 2
 
 
 @pytest.mark.parametrize(

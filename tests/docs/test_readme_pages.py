@@ -16,7 +16,7 @@ SECTION = README[README.index("## A page for each kind of user") :].split("\n## 
 SHELL, ENGINE, TRAINING = re.findall(r"```(?:python)?\n(.*?)```", SECTION, re.DOTALL)
 COPIES, COMMANDS = SHELL.split("downset fit", 1)
 LINES = [f"downset {line}" for line in f" fit{COMMANDS}".split("\ndownset") for line in [line.strip()]]
-QUICK = {"fit": "--time-limit 2s", "stage": "--threads 1 --budget-timings 1 --no-profiles", "split": "--time-limit 2s"}
+QUICK = {"fit": "--time-limit 1s", "stage": "--threads 1 --budget-timings 1 --no-profiles", "split": "--time-limit 1s"}
 SAID = {
     "micro.html": "Fits 262,144 B",
     "ort.html": "held in ONNX Runtime",

@@ -328,7 +328,7 @@ def test_fit_proves_what_it_rewrites_and_verify_repeats_it(tmp_path, run):
     x = net.input(2)
     y = net.conv(net.concat([net.conv(x, 8) for _ in range(5)]), 4)
     path = net.save(tmp_path / "m.onnx", [net.conv(y, 2)], size=16)
-    result = fit(path, output=tmp_path / "f.onnx", time_limit_s=2)
+    result = fit(path, output=tmp_path / "f.onnx", time_limit_s=20)
     proof = result.outputs.proof
     assert result.shipped == "rewritten" and proof.proven and not proof.optimised and proof.rewrites == 4
     status, out, _ = run("verify", path, tmp_path / "f.onnx", "--json")

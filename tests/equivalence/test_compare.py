@@ -90,10 +90,10 @@ def test_a_fit_that_is_neither_proven_nor_shown_by_runs_is_not_shipped(tmp_path,
     last = net.op("CONV_2D", (y, *net.weights((3, 1, 1, 6), 0)), 3, "Conv2DOptions", strideW=1, strideH=1)
     net.main.tensors[last].quantization.scale = np.asarray([1e4], np.float32)
     path = net.save(tmp_path / "m.tflite", [last])
-    found = fit(path, time_limit_s=1)
+    found = fit(path, time_limit_s=20)
     assert found.shipped != "original" and found.outputs.proven and not found.outputs.telling
     monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof(False, reason="so it is said"))
-    refused = fit(path, time_limit_s=1)
+    refused = fit(path, time_limit_s=20)
     assert refused.shipped == "original"
     told = "not proven the same (so it is said), and the outputs are the same for every input tried"
     assert [note for note in refused.notes if told in note]
@@ -154,7 +154,7 @@ def _largest_difference(original, fitted, *, in_order):
 def test_verify_and_fit_say_the_same_of_what_onnx_runtime_rounds(tmp_path, run, fails):
     """Whichever session was faster here, and is therefore named in the file."""
     path, fitted = branchy(tmp_path / "m.onnx"), tmp_path / "f.onnx"
-    result = fit(path, output=fitted, time_limit_s=2, rewrite="off")
+    result = fit(path, output=fitted, time_limit_s=20, rewrite="off")
     assert result.shipped != "original"
     found = compare(path, fitted)
     in_order = result.session.follows_file
@@ -208,7 +208,7 @@ def test_offsets_that_were_not_tried_are_not_said_to_be_wrong(tmp_path, monkeypa
     """None without a run in TFLite Micro, where nothing asks for one; True and False are what such a run says."""
     net, output = TfliteNet(0, dtype="int8", size=16), tmp_path / "f.tflite"
     path = net.save(tmp_path / "m.tflite", [net.conv(net.depthwise(net.conv(net.input(8), 16)), 4)])
-    assert fit(path, output=output, kernels="reference", time_limit_s=2).shipped.endswith("+offsets")
+    assert fit(path, output=output, kernels="reference", time_limit_s=20).shipped.endswith("+offsets")
     assert comparison_data(compare(path, path))["equal_with_offsets"] is None
     assert comparison_data(compare(path, output, runtime="litert"))["equal_with_offsets"] is None
     assert comparison_data(compare(path, output))["equal_with_offsets"] is True

@@ -69,6 +69,7 @@ def test_inputs_on_which_one_file_fails_alone_are_a_difference(tmp_path):
     assert "the second fails and the other does not, on integers of 100" in found.reached
 
 
+@pytest.mark.own_processes("runtimes")
 def test_a_network_that_draws_numbers_is_proven_and_its_runs_say_nothing(tmp_path, run):
     nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"], name="draw"), node("Add", ["x", "r"], "y")]
     path = saved(tmp_path / "m.onnx", nodes, [])

@@ -1,4 +1,5 @@
-"""The field bench on three files that installed packages bring: as its command runs it, with fewer rounds."""
+"""The field bench on two files (three with LONG=1) that installed packages bring: as its command runs it, in fewer
+rounds."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -7,9 +8,10 @@ import pytest
 
 from experiments.field import bench as field
 from experiments.fit.models import installed
+from tests.effort import LONG
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports resident memory so")
-FILES = ("swift-f0: model.onnx", "silero-vad: silero_vad_16k_op15.onnx", "silero-vad: silero_vad_half.onnx")
+FILES = ["swift-f0: model.onnx", "silero-vad: silero_vad_half.onnx", *["silero-vad: silero_vad_16k_op15.onnx"] * LONG]
 OPTIONS = Namespace(quick=False, time_limit=1.0, onnxslim="no such program")
 NOISE_BYTES = 600_000
 """By so much the peaks of two processes of one file differ by chance, where other tests run meanwhile."""

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,8 +26,9 @@ from tests.models import branchy_model, constant, installed_model
 from zoo import ZOO
 
 OPTIMISED = FITTED[1]
-RUNS = 10 if LONG else 4
-SEEDS = range(20) if LONG else (2, 4)
+RUNS = 10 if LONG else 3
+LIMITS = [None, 1 << 20]
+CASES = list(product(range(20), LIMITS)) if LONG else list(zip((4, 2), LIMITS, strict=True))
 MODELS = [("swift-f0", "model.onnx", {"audio": (1, 16000)})]
 if LONG:
     MODELS += [("onnx", "light_inception_v1.onnx", None), ("zoo", "swiftnet_hpd", None), ("zoo", "darts", None)]
@@ -117,9 +119,7 @@ def check(path, folder, shapes=None, **options):
     return result
 
 
-@pytest.mark.own_processes("measures")
-@pytest.mark.parametrize("arena_bytes", [None, 1 << 20], ids=["least", "within"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "arena_bytes"), CASES)
 def test_runs_of_the_program_hold_no_more_than_was_said(seed, arena_bytes, tmp_path):
     check(random_network(tmp_path / "m.onnx", seed), tmp_path, arena_bytes=arena_bytes)
 
@@ -135,15 +135,10 @@ def test_runs_of_the_program_of_a_larger_model(package, name, shapes, tmp_path):
     check(path, tmp_path, shapes, arena_bytes=1 << 30)
 
 
-@pytest.mark.own_processes("measures")
-@pytest.mark.parametrize("settings", [OPTIMISED, FILE_ORDER], ids=lambda settings: settings.name)
-def test_only_settings_that_fix_the_order_fit(settings, tmp_path, monkeypatch):
-    """By the others nothing that was measured is a promise, whatever the limit."""
-    with_settings(monkeypatch, (settings,))
+def test_only_settings_that_fix_the_order_fit(tmp_path, monkeypatch):
+    """Above one ships that does. By the others nothing that was measured is a promise, whatever the limit."""
+    with_settings(monkeypatch, (OPTIMISED,))
     path = random_network(tmp_path / "m.onnx", 3)
-    if settings.follows_file:
-        check(path, tmp_path, arena_bytes=1 << 30)
-        return
     with pytest.raises(LimitReached, match="orders nodes again at every load") as refused:
         ds.fit(path, output=tmp_path / "f.onnx", arena_bytes=1 << 30, time_limit_s=1)
     assert refused.value.result.ram.state == "not known"
@@ -177,8 +172,7 @@ def test_a_run_that_holds_more_refutes_the_verdict(more, says, tmp_path, monkeyp
     assert (status, said["ram"]["state"]) == (6, "not known")
     assert said["ram"]["needed_bytes"] == held_bytes + (more or 0)
     assert not output.exists()
-    status, _, err = run("fit", path, "--arena", "1MB", "--time-limit", "20s")
-    assert status == 6 and says in err
+    assert says in said["error"]["message"]
     status, out, err = run("fit", path, "--time-limit", "20s", "-o", output)
     assert status == 0
     if more:
@@ -191,13 +185,13 @@ def test_more_memory_never_turns_a_fit_into_none(tmp_path):
     path = random_network(tmp_path / "m.onnx", 2)
     least = ds.fit(path, arena_bytes=1 << 30, time_limit_s=1).measured.after
     fits = []
-    for arena_bytes in (int(0.8 * least), least, 2 * least, 1 << 22):
+    for arena_bytes in (int(0.8 * least), least, 2 * least):
         try:
             fits.append(ds.fit(path, arena_bytes=arena_bytes, time_limit_s=1).ram.state == "fits")
         except ds.DownsetError:
             fits.append(False)
     assert fits == sorted(fits)
-    assert fits[1:] == [True] * 3
+    assert fits[1:] == [True] * 2
 
 
 def test_what_some_loads_held_within_the_limit_is_told():

@@ -115,7 +115,7 @@ def test_a_choice_that_the_time_limit_changed_is_told(model, times, tmp_path, wi
             made.append(net.conv(made[max(0, place - 5 * (place % 3))], 3 + 5 * (place % 4), 3))
         path = net.save(tmp_path / "wide.tflite", [net.concat(made[-8:])])
     files, told = {}, {}
-    for seconds in (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 30.0):
+    for seconds in (1e-4, 0.01, 0.1, 30.0):
         result = fit(path, output=tmp_path / "o.tflite", time_limit_s=seconds)
         files[seconds] = (tmp_path / "o.tflite").read_bytes()
         told[seconds] = any("the time limit ended a search" in note for note in result.notes)

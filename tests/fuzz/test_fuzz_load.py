@@ -13,7 +13,7 @@ from tests.models import branchy_model, installed_model
 
 pytestmark = pytest.mark.own_processes("parsers")
 
-CASES = 1500 if LONG else 250
+CASES = 1500 if LONG else 120
 
 
 def mutated(data, generator):

@@ -15,7 +15,7 @@ from downset.runtimes import ort
 from tests.effort import LONG
 from tests.fuzz.onnx_networks import random_network
 
-LOADED, FITTED = (300, 12) if LONG else (100, 4)
+LOADED, FITTED = (300, 12) if LONG else (50, 4)
 
 FEEDS = {"tensor(string)": np.asarray(["a", "b"]), "tensor(bool)": np.asarray(True)}
 

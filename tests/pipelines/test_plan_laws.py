@@ -17,7 +17,7 @@ from tests.pipeline_generators import KINDS, random_chain, random_cluster, rando
 
 pytestmark = pytest.mark.native
 
-COUNT = cases(40)
+COUNT = cases(80)
 
 
 def instances(kind, law):

@@ -33,12 +33,14 @@ _WATCH_S = 0.001
 """Seconds between two looks at the anonymous memory of a process that loads a model."""
 _POPULATE_READ = 22
 """Linux's MADV_POPULATE_READ."""
-_SETTLED = b"settled "
+_MARK = b" "
+"""What a child writes when it begins to load a model, and again when it has: JSON may begin with it."""
 FIGURES = 5
 """Figures of a process: the first fields of `ProcessGrowth`."""
 
 Ask = Callable[[Callable[[], None]], list[float]]
-"""Gives the figures of one file in the process that calls it; calls what it is given before the runs that are timed."""
+"""Gives the figures of one file in the process that calls it; calls what it is given before the model is loaded, and
+before the runs that are timed."""
 
 
 def growths_of(figures: npt.NDArray[np.float64]) -> list[list[ProcessGrowth]]:
@@ -67,8 +69,9 @@ def in_turns(asked: Sequence[Ask], *, rounds: int, limit_s: float) -> npt.NDArra
 
 
 def _in_child(ask: Ask, limit_s: float) -> list[float] | None:
-    """The figures that `ask` gives in a child of this process, whose anonymous memory is watched until it calls what it
-    is given; None where it fails or takes longer than the limit."""
+    """The figures that `ask` gives in a child of this process, whose anonymous memory is watched between the two calls
+    of what it is given: before, it has what this process had, and what the import of the library takes. None where it
+    fails or takes longer than the limit."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -76,38 +79,40 @@ def _in_child(ask: Ask, limit_s: float) -> list[float] | None:
         with contextlib.suppress(BaseException):
             _give_back()
             _map_code()
-            os.write(writing, json.dumps(ask(lambda: os.write(writing, _SETTLED))).encode())  # type: ignore[arg-type]
+            os.write(writing, json.dumps(ask(lambda: os.write(writing, _MARK))).encode())  # type: ignore[arg-type]
             status = 0
         os._exit(status)
     os.close(writing)
     begin, most, content = time.monotonic(), 0, b""
     while begin + limit_s > time.monotonic():
-        wait_s = _WATCH_S if not content else begin + limit_s - time.monotonic()
+        loads = content == _MARK
+        wait_s = _WATCH_S if loads else begin + limit_s - time.monotonic()
         if select.select([reading], [], [], wait_s)[0]:
             piece = os.read(reading, 1 << 12)
             content += piece
             if not piece:
                 break
-        elif not content:
+        elif loads:
             most = max(most, _resident(child).get("RssAnon", 0))
     else:
         os.kill(child, signal.SIGKILL)
         content = b""
     os.close(reading)
     os.waitpid(child, 0)
-    if content in (b"", _SETTLED):
+    if not content.strip():
         return None
-    peak, anonymous, before, *others = json.loads(content.removeprefix(_SETTLED))
+    peak, anonymous, before, *others = json.loads(content)
     return [peak, max(anonymous, most - before), *others]
 
 
-def figures_of(opened: Callable[[], Callable[[], object]], *, timed: bool, settled: Callable[[], None]) -> list[float]:
+def figures_of(opened: Callable[[], Callable[[], object]], *, timed: bool, mark: Callable[[], None]) -> list[float]:
     """The figures of one model in this process, with the anonymous bytes before it was opened behind the second: these
     are of runs, where all files stay mapped. `opened` loads the model and returns what runs it; what it imports is
     imported before. The results of a run are kept while the next one runs, as programs do: a session's results lie in
-    its arena. `settled` is called before the runs that are timed."""
+    its arena. `mark` is called before the model is loaded, and before the runs that are timed."""
     _forget_peak()
     before = _resident()
+    mark()
     run = opened()
     loaded = _resident()
     _forget_peak()
@@ -115,7 +120,7 @@ def figures_of(opened: Callable[[], Callable[[], object]], *, timed: bool, settl
     for _ in range(1, _RUNS):
         kept[:] = [run()]  # the results of the last run are there until those of this one take their place
     ran = _resident()
-    settled()
+    mark()
     peak = max(loaded["VmHWM"], ran["VmHWM"]) - before["VmRSS"]
     anonymous = ran["VmHWM"] - ran["RssFile"] - before["RssAnon"]
     rest = ran["VmRSS"] - before["VmRSS"], ran["RssAnon"] - before["RssAnon"]

@@ -52,7 +52,7 @@ def growth_here(
 
 
 def _figures(
-    path: str, kernels: LitertKernels, shapes: Mapping[str, list[int]], seed: int, settled: Callable[[], None]
+    path: str, kernels: LitertKernels, shapes: Mapping[str, list[int]], seed: int, mark: Callable[[], None]
 ) -> list[float]:
     import ai_edge_litert.interpreter  # noqa: F401 - what the library takes does not count
 
@@ -69,4 +69,4 @@ def _figures(
 
         return run
 
-    return figures_of(opened, timed=True, settled=settled)
+    return figures_of(opened, timed=True, mark=mark)

@@ -110,7 +110,7 @@ def growth_here(
     return {"figures": in_turns(asked, rounds=rounds, limit_s=each_s)}
 
 
-def _figures(path: str, fields: Any, feeds: Mapping[str, Any], timed: bool, settled: Callable[[], None]) -> list[float]:
+def _figures(path: str, fields: Any, feeds: Mapping[str, Any], timed: bool, mark: Callable[[], None]) -> list[float]:
     import msgspec
 
     from downset.runtimes.ort_session import quiet_library
@@ -122,4 +122,4 @@ def _figures(path: str, fields: Any, feeds: Mapping[str, Any], timed: bool, sett
         session = open_session(library, path, settings)
         return partial(session.run, None, feeds)
 
-    return figures_of(opened, timed=timed, settled=settled)
+    return figures_of(opened, timed=timed, mark=mark)
