@@ -3,6 +3,7 @@ line."""
 
 import inspect
 import json
+import math
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from downset.runtimes import tflm
 from tests.command import completed, output_of
 from tests.equivalence.tflite_pairs import loop
 from tests.equivalence.tflite_tables import save
+from tests.formats.test_int8_form import uint8_network
 from tests.models import installed_model
 from tests.oracles_memories import ran
 from tests.tflite_net import TfliteNet
@@ -49,6 +51,7 @@ CHOSEN = {
     "work_limit": ("--work-limit", "9", 9),
     "seed": (None, None, 5),
     "inputs": ("--input", "x.npy", ("x.npy",)),
+    "incumbent": ("--incumbent", "less.tflite", "less.tflite"),
 }
 """By keyword: its option on the command line, the text there, and a value other than the default."""
 
@@ -173,6 +176,47 @@ def test_a_file_in_strips_is_no_larger_than_was_said(chain):
     assert held.slow_traffic_bytes > free.slow_traffic_bytes
 
 
+@pytest.mark.parametrize(("persistent", "distance"), [("slow", None), ("fast", -(1 << 21))])
+def test_more_fast_memory_costs_no_more_than_the_file_for_less(chain, tmp_path, persistent, distance):
+    """The searches of larger memories are cut short; each has the file of the memory before as its incumbent."""
+    tail = 9_000 if persistent == "fast" else 0
+    given = {"slow_bytes": 1 << 20, "distance_bytes": distance, "persistent": persistent}
+    known, cost, alone, in_strips = None, math.inf, [], False
+    for number, tensors in enumerate((16_000, 17_000, 20_000, 24_008)):
+        output, limit = tmp_path / f"{number}.tflite", 1 if number else 300_000
+        sized = given | {"fast_bytes": tail + tensors, "work_limit": limit}
+        fitted = ds.fit_memories(chain, **sized, incumbent=known, output=output)
+        found = ran(output)
+        assert (found.moved, found.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
+        assert fitted.slow_traffic_bytes <= cost
+        assert fitted.outputs.equal and fitted.outputs.proven
+        assert not in_strips or fitted.original_operators == 5
+        known, cost, in_strips = output, fitted.slow_traffic_bytes, fitted.original_operators == 5
+    assert in_strips
+    assert ds.fit_memories(chain, **sized).slow_traffic_bytes > cost, "without its incumbent the search finds less"
+
+
+def test_the_plan_of_a_whole_network_is_an_incumbent_too(branches, tmp_path, fails):
+    """Its moves count by other prices, and in other memories."""
+    less, more = tmp_path / "less.tflite", tmp_path / "more.tflite"
+    fast = room(branches, 10_000)
+    first = ds.fit_memories(branches, fast_bytes=fast, slow_bytes=1 << 20, output=less)
+    given = {"fast_bytes": fast + 24, "slow_bytes": 1 << 21, "distance_bytes": -(1 << 22), "work_limit": 1}
+    prices = {"load": 2, "read": 5, "store": 0.5}
+    again = ds.fit_memories(branches, **given, prices=prices, incumbent=less, output=more, larger=10.0)
+    found = ran(more)
+    assert (found.moved, found.direct) == (again.plan.moved_bytes, again.plan.direct_bytes)
+    form = memories_form(load(branches), MemoriesRequest(fast, memory_model("tflm"), prices=ds.Prices(**prices)))
+    assert again.cost <= implied(form.problem, first.plan.order, first.plan.residences).cost / form.scale
+    assert not again.original_operators and again.plan.evidence.bound <= again.cost
+    typed = ("fit", branches, "--slow", "1MB", "--incumbent")
+    fails(2, *typed, less, "--fast", str(fast // 2), says="give a file that was fitted to less memory")
+    fails(5, *typed, branches, "--fast", str(fast), says="was not fitted to two memories")
+    other = TfliteNet(9, size=16, dtype="int8")
+    path = other.save(tmp_path / "other.tflite", [other.conv(other.input(4), 16, 3)])
+    fails(2, "fit", path, "--slow", "1MB", "--fast", "1MB", "--incumbent", less, says="is not proven to compute what")
+
+
 def test_all_of_it_in_fast_memory_moves_nothing(branches, tmp_path):
     fitted = ds.fit_memories(branches, fast_bytes=1 << 20, slow_bytes=1 << 20, output=tmp_path / "o.tflite")
     assert (fitted.slow_traffic_bytes, fitted.moves) == (0, ())
@@ -267,6 +311,13 @@ def test_a_plan_by_time_and_one_by_energy_are_each_the_cheaper_in_its_own_unit(b
         (("--slow", "8MB"), "give both"),
         (("--prices", "load=1"), "give both"),
         (("--fast", "0", "--slow", "8MB"), "is not a size"),
+        (("--fast", "1", "--slow", "8MB"), "--fast 1: a memory has at least 16 bytes"),
+        (("--fast", "256KB", "--slow", "15"), "--slow 15: a memory has at least 16 bytes"),
+        (("--fast", "1000GB", "--slow", "8MB"), "--fast 1000GB and --slow 8MB: offsets in a .tflite file end at"),
+        (("--fast", "1GB", "--slow", "1GB"), "give smaller memories"),
+        (("--fast", "256KB", "--slow", "8MB", "--kernels", "magic"), "--kernels must be one of"),
+        (("--target", "tflm", "--session", "s.py"), "--session is for ONNX Runtime"),
+        (("--fast", "256KB", "--slow", "8MB", "--session", "s.py"), "--session has no meaning with --fast"),
         (("--fast", "256KB", "--slow", "8MB", "--distance", "8"), "is not a multiple of 16"),
         (("--fast", "256KB", "--slow", "8MB", "--distance", "4KB"), "the memories overlap"),
         (("--fast", "256KB", "--slow", "8MB", "--distance", "-4MB"), "the memories overlap"),
@@ -281,7 +332,6 @@ def test_a_plan_by_time_and_one_by_energy_are_each_the_cheaper_in_its_own_unit(b
         (("--fast", "256KB", "--slow", "8MB", "--stream", "8"), "--stream has no meaning with --fast"),
         (("--fast", "256KB", "--slow", "8MB", "--strips", "8"), "--strips has no meaning with --fast"),
         (("--fast", "256KB", "--slow", "8MB", "--target", "litert"), "is for TFLite Micro"),
-        (("--fast", "256KB", "--slow", "8MB", "--kernels", "magic"), "kernels must be one of"),
         (("--fast", "256KB", "--slow", "8MB", "-o", "m.onnx"), "must end in .tflite"),
     ],
 )
@@ -355,6 +405,11 @@ def test_files_with_bodies_are_refused(tmp_path, fails):
     save(loop(), tmp_path / "loop.tflite")
     for path in (tmp_path / "loop.tflite", installed_model("pyopen-wakeword", "hey_jarvis.tflite")):
         fails(5, "fit", path, "--fast", "256KB", "--slow", "8MB", says="runs bodies (If, While, CallOnce)")
+
+
+def test_a_file_that_computes_on_uint8_is_told_of_its_int8_form(tmp_path, fails):
+    says = "the file has an exact int8 form, which --int8 fits; write that file first, without --fast"
+    fails(5, "fit", uint8_network(tmp_path / "m.tflite"), "--fast", "256KB", "--slow", "8MB", says=says)
 
 
 def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):

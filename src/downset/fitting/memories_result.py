@@ -105,7 +105,7 @@ def result_of(
         ran_at=moved.ran_at,
         prices=dict(options.prices or {}),
         cost=float(moved.plan.evidence.value) if options.prices else None,
-        original_operators=0 if moved.graph is original else len(original.ops),
+        original_operators=0 if len(moved.graph.ops) == len(original.ops) else len(original.ops),
         extra_macs=macs(moved.graph) / max(macs(original), 1) - 1,
         notes=tuple(notes),
         disk_bytes=(Path(options.model).stat().st_size, moved.path.stat().st_size),
