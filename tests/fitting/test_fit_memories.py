@@ -181,7 +181,7 @@ def test_more_fast_memory_costs_no_more_than_the_file_for_less(chain, tmp_path, 
     """The searches of larger memories are cut short; each has the file of the memory before as its incumbent."""
     tail = 9_000 if persistent == "fast" else 0
     given = {"slow_bytes": 1 << 20, "distance_bytes": distance, "persistent": persistent}
-    known, cost, alone, in_strips = None, math.inf, [], False
+    known, cost, in_strips = None, math.inf, False
     for number, tensors in enumerate((16_000, 17_000, 20_000, 24_008)):
         output, limit = tmp_path / f"{number}.tflite", 1 if number else 300_000
         sized = given | {"fast_bytes": tail + tensors, "work_limit": limit}

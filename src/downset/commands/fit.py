@@ -210,7 +210,9 @@ class _FitCommand(click.RichCommand):
     "Ways to need less", options=["--stream", "--rewrite", "--inexact", "--max-recompute", "--strips", "--front"]
 )
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
-@click.option_panel("Two memories", options=["--fast", "--slow", "--distance", "--persistent", "--prices", "--incumbent"])
+@click.option_panel(
+    "Two memories", options=["--fast", "--slow", "--distance", "--persistent", "--prices", "--incumbent"]
+)
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--json", "--quiet"])
 def fit(

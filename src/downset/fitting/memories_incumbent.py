@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from downset.errors import InvalidPlan, UsageError
 from downset.fitting.memories_networks import MemoriesJob, most_scratch
-from downset.fitting.memories_options import TwoMemoriesOptions
+from downset.fitting.memories_of_file import PlacedStorages, plan_of_file
 from downset.formats.reading import check_readable, load
-from downset.formats.tflite.read_moves import PlacedNetwork, write_without_moves
+from downset.formats.tflite.read_moves import write_without_moves
 from downset.graph.core import Graph
 from downset.memories.bound import order_free_bound
-from downset.memories.check import check_memories
-from downset.memories.moves import implied
 from downset.memories.of_graph import MemoriesForm, MemoriesRequest, memories_form
 from downset.memory.models import TFLM_WITHOUT_OFFSETS, MemoryModel, memory_model
-from downset.memory.storages import map_storages
 from downset.messages import Message, Setting
-from downset.results.memories import MemoriesPlan, Residence
-from downset.results.plans import Evidence
+from downset.results.memories import MemoriesPlan
 from downset.results.two_memories import ALIGNMENT, TwoMemories
 from downset.runtimes.compare import prove_same
 from downset.text import format_bytes
@@ -64,7 +61,7 @@ def read_incumbent(job: MemoriesJob) -> Incumbent | None:
         options.library,
         options.persistent,
     )
-    reading = _Reading(graph, model, placed)
+    reading = PlacedStorages(graph, model, placed)
     for name, room, taken in (
         ("fast_bytes", memories.fast_capacity, reading.fast_bytes),
         ("slow_bytes", memories.slow_capacity, reading.slow_bytes),
@@ -81,95 +78,17 @@ def read_incumbent(job: MemoriesJob) -> Incumbent | None:
             )
     request = MemoriesRequest(memories.fast_capacity, model, prices=options.byte_prices)
     try:
-        return Incumbent(graph, model, _plan(job, memories_form(graph, request), reading), memories)
+        return Incumbent(graph, model, _with_bound(job, memories_form(graph, request), reading), memories)
     except InvalidPlan as error:
         raise UsageError(Message(said, " has no plan that is understood: ", error.message)) from None
 
 
-class _Reading:
-    """Residences and places in slow memory, by storage, from the offsets of the operators' operands."""
-
-    def __init__(self, graph: Graph, model: MemoryModel, placed: PlacedNetwork) -> None:
-        self.placed = placed
-        self.map = map_storages(graph, model)
-        self.graph_tensor = {old: new for new, old in enumerate(graph.source.tensor_index)}
-        self.residences: list[tuple[int, int, int, int]] = []
-        """(storage of the memory model, start, stop, offset)."""
-        self.slow: dict[int, int] = {}
-        self._open: dict[int, int] = {}
-        """By storage: its residence that the next access in fast memory prolongs."""
-        for tensor, offset in placed.inputs.items():
-            self._touch(tensor, offset, 0)
-        for position, operator in enumerate(placed.operators):
-            for tensor in operator.loaded:
-                self._open.pop(self._storage(tensor), None)
-            for tensor, offset in operator.offsets.items():
-                self._touch(tensor, offset, position)
-        for tensor, offset in (*placed.outputs.items(), *placed.stored.items()):
-            self._touch(tensor, offset, len(placed.operators) - 1)
-
-    def _storage(self, tensor: int) -> int:
-        places = self.map.storages_of[self.graph_tensor[tensor]]
-        return places[0] if places else -1
-
-    def _touch(self, tensor: int, offset: int, position: int) -> None:
-        memories, storage = self.placed.memories, self._storage(tensor)
-        home = memories.is_fast(offset, 1)
-        if storage < 0 or home is None:
-            return
-        begin = self.map.begin_of[self.graph_tensor[tensor]]
-        if not home:
-            self.slow[storage] = offset - memories.slow_first - begin
-            return
-        at = offset - memories.fast_first - begin
-        index = self._open.get(storage)
-        if index is None or self.residences[index][3] != at:
-            self._open[storage] = len(self.residences)
-            self.residences.append((storage, position, position + 1, at))
-        else:
-            self.residences[index] = (storage, self.residences[index][1], position + 1, at)
-
-    @property
-    def fast_bytes(self) -> int:
-        return max((at + self.map.nbytes[storage] for storage, _, _, at in self.residences), default=0)
-
-    @property
-    def slow_bytes(self) -> int:
-        return max((at + self.map.nbytes[storage] for storage, at in self.slow.items()), default=0)
-
-
-def _plan(job: MemoriesJob, form: MemoriesForm, reading: _Reading) -> MemoriesPlan:
-    problem, order = form.problem, tuple(range(len(reading.placed.operators)))
-    number = {
-        reading.map.storages_of[tensor][0]: storage for tensor, storage in enumerate(form.storage_of) if storage >= 0
-    }
-    residences = sorted(
-        (Residence(number[storage], start, stop, at) for storage, start, stop, at in reading.residences),
-        key=lambda one: (one.start, one.storage),
-    )
-    motion = implied(problem, order, residences)
+def _with_bound(job: MemoriesJob, form: MemoriesForm, reading: PlacedStorages) -> MemoriesPlan:
+    plan = plan_of_file(reading, form)
+    cost = round(plan.evidence.value * form.scale)
     with job.search_time.running():
         budget = job.budget(_BOUND_SHARE)
         clock = budget.start().part(seconds=budget.seconds, states=_BOUND_NODES)
-        bound = order_free_bound(problem, motion.cost, clock=clock) / form.scale
-    value = motion.cost / form.scale
-    touched = {move.storage for move in motion.moves} | {storage for _, storage, _ in motion.direct}
-    slow = tuple(sorted((number[storage], at) for storage, at in reading.slow.items() if number[storage] in touched))
-    plan = MemoriesPlan(
-        order,
-        tuple(residences),
-        motion.moves,
-        slow,
-        reading.fast_bytes,
-        reading.slow_bytes,
-        motion.moved_bytes,
-        motion.direct_bytes,
-        Evidence("incumbent", value, bound, bound >= value),
-        value,
-        bound,
-        form.storage_of,
-    )
-    check_memories(problem, plan, scale=form.scale)
-    return plan
-
-
+        bound = order_free_bound(form.problem, cost, clock=clock)
+    evidence = replace(plan.evidence, bound=bound / form.scale, proven=bound >= cost)
+    return replace(plan, evidence=evidence, order_bound=evidence.bound)

@@ -69,8 +69,8 @@ class NetworkToPlan(NamedTuple):
 def networks_to_plan(
     job: MemoriesJob, tail_bytes: int, errors: list[DownsetError], known: NetworkToPlan | None = None
 ) -> Iterator[NetworkToPlan]:
-    """Yields the network as it is, and, where all of it does not fit fast memory, one that is known and those in strips.
-    `errors`: why what was yielded has no file; what strips need is added to the first."""
+    """Yields the network as it is, and, where all of it does not fit fast memory, one that is known and others in
+    strips. `errors`: why what was yielded has no file; what strips need is added to the first."""
     options = job.options
     counted = options.persistent == "fast"
     taken = (tail_bytes if counted else 0) + (most_scratch(job.graph, options.library) if options.distance > 0 else 0)
