@@ -10,7 +10,7 @@ from pathlib import Path
 from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.fitting.job import FilePath, Listener, SearchTime
 from downset.fitting.memories_incumbent import Incumbent, read_incumbent
-from downset.fitting.memories_networks import KNOWN_SHARE, MemoriesJob, NetworkToPlan, most_scratch, networks_to_plan
+from downset.fitting.memories_networks import EARLIER_SHARE, MemoriesJob, NetworkToPlan, most_scratch, networks_to_plan
 from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import MovedFile, other_plans, result_of
 from downset.fitting.preparing import int8_note, refuse_moves
@@ -171,8 +171,8 @@ def _made(job: MemoriesJob, tail_bytes: int, incumbent: Incumbent | None) -> Mov
         best = _of_incumbent(job, incumbent)
         if not largest.keeps_size(before, best.path.stat().st_size):
             best = None
-    known = None if incumbent is None else NetworkToPlan(incumbent.graph, incumbent.model, KNOWN_SHARE)
-    for number, network in enumerate(networks_to_plan(job, tail_bytes, errors, known)):
+    earlier = None if incumbent is None else NetworkToPlan(incumbent.graph, incumbent.model, EARLIER_SHARE)
+    for number, network in enumerate(networks_to_plan(job, tail_bytes, errors, earlier)):
         kept = tail_bytes + max(0, tflm_kept(network.graph) - tflm_kept(job.graph))
         try:
             moved = _of_network(job, network, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")

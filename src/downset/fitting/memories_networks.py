@@ -23,10 +23,10 @@ from downset.messages import Message, Setting
 from downset.partial.search import PartialLimits
 from downset.text import shortened
 
-__all__ = ["KNOWN_SHARE", "MemoriesJob", "NetworkToPlan", "most_scratch", "networks_to_plan"]
+__all__ = ["EARLIER_SHARE", "MemoriesJob", "NetworkToPlan", "most_scratch", "networks_to_plan"]
 
 _WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
-KNOWN_SHARE = 0.2
+EARLIER_SHARE = 0.2
 """Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
 a network in strips, and for a plan that no strips follow."""
 _CHOICES = 3_000
@@ -67,9 +67,9 @@ class NetworkToPlan(NamedTuple):
 
 
 def networks_to_plan(
-    job: MemoriesJob, tail_bytes: int, errors: list[DownsetError], known: NetworkToPlan | None = None
+    job: MemoriesJob, tail_bytes: int, errors: list[DownsetError], earlier: NetworkToPlan | None = None
 ) -> Iterator[NetworkToPlan]:
-    """Yields the network as it is, and, where all of it does not fit fast memory, one that is known and others in
+    """Yields the network as it is, and, where all of it does not fit fast memory, that of an earlier file and others in
     strips. `errors`: why what was yielded has no file; what strips need is added to the first."""
     options = job.options
     counted = options.persistent == "fast"
@@ -79,8 +79,8 @@ def networks_to_plan(
     yield NetworkToPlan(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
     if fits:
         return
-    if known is not None:
-        yield known
+    if earlier is not None:
+        yield earlier
     job.listener.progress("searching strips")
     choices = _CHOICES if options.work_limit is None else min(options.work_limit, _CHOICES)
     search = PartialLimits(work_limit=choices, time_limit_s=job.budget(_WITHIN_SHARE).seconds)

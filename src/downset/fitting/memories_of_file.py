@@ -50,21 +50,21 @@ class PlacedStorages:
         if not home:
             self.slow[storage] = offset - memories.slow_first - begin
             return
-        at = offset - memories.fast_first - begin
+        place = offset - memories.fast_first - begin
         index = self._open.get(storage)
-        if index is None or self.residences[index][3] != at:
+        if index is None or self.residences[index][3] != place:
             self._open[storage] = len(self.residences)
-            self.residences.append((storage, position, position + 1, at))
+            self.residences.append((storage, position, position + 1, place))
         else:
-            self.residences[index] = (storage, self.residences[index][1], position + 1, at)
+            self.residences[index] = (storage, self.residences[index][1], position + 1, place)
 
     @property
     def fast_bytes(self) -> int:
-        return max((at + self.map.nbytes[storage] for storage, _, _, at in self.residences), default=0)
+        return max((place + self.map.nbytes[storage] for storage, _, _, place in self.residences), default=0)
 
     @property
     def slow_bytes(self) -> int:
-        return max((at + self.map.nbytes[storage] for storage, at in self.slow.items()), default=0)
+        return max((place + self.map.nbytes[storage] for storage, place in self.slow.items()), default=0)
 
 
 def plan_of_file(placed: PlacedStorages, form: MemoriesForm) -> MemoriesPlan:
@@ -76,8 +76,8 @@ def plan_of_file(placed: PlacedStorages, form: MemoriesForm) -> MemoriesPlan:
     }
     residences = sorted(
         (
-            Residence(number[storage], start, stop, at)
-            for storage, start, stop, at in placed.residences
+            Residence(number[storage], start, stop, place)
+            for storage, start, stop, place in placed.residences
             if storage in number
         ),
         key=lambda one: (one.start, one.storage),
@@ -89,7 +89,9 @@ def plan_of_file(placed: PlacedStorages, form: MemoriesForm) -> MemoriesPlan:
         order,
         tuple(residences),
         motion.moves,
-        tuple(sorted((number[storage], at) for storage, at in placed.slow.items() if number.get(storage) in touched)),
+        tuple(
+            sorted((number[storage], place) for storage, place in placed.slow.items() if number.get(storage) in touched)
+        ),
         placed.fast_bytes,
         placed.slow_bytes,
         motion.moved_bytes,

@@ -65,16 +65,16 @@ def write_without_moves(source: str | os.PathLike[str], target: Path) -> PlacedN
     stored: dict[int, int] = {}
     steps: list[tuple[Any, dict[int, int], frozenset[int]]] = []
     for operator, move in zip(main.operators, marked, strict=True):
-        read, made = _tensors(operator.inputs), _tensors(operator.outputs)
-        if move and fast(read[0]) != fast(made[0]):
-            origin = first[made[0]] = first.get(read[0], read[0])
-            members.setdefault(origin, [origin]).append(made[0])
-            if fast(made[0]):
+        sources, results = _tensors(operator.inputs), _tensors(operator.outputs)
+        if move and fast(sources[0]) != fast(results[0]):
+            origin = first[results[0]] = first.get(sources[0], sources[0])
+            members.setdefault(origin, [origin]).append(results[0])
+            if fast(results[0]):
                 loaded.add(origin)
             else:
-                stored[origin] = offsets[made[0]]
+                stored[origin] = offsets[results[0]]
             continue
-        places = {first.get(tensor, tensor): offsets[tensor] for tensor in (*read, *made)}
+        places = {first.get(tensor, tensor): offsets[tensor] for tensor in (*sources, *results)}
         steps.append((operator, places, frozenset(loaded)))
         loaded.clear()
     outputs = [int(tensor) for tensor in listed(main.outputs)]
