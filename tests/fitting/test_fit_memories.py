@@ -372,6 +372,16 @@ def test_the_least_that_would_do_does(tmp_path):
         ds.fit_memories(path, fast_bytes=least - 64, slow_bytes=1 << 20, larger=1.0)
 
 
+def test_strips_are_named_where_they_need_less():
+    whole, more, less = (InfeasibleError(f"{size} are enough", figures={"least_bytes": size}) for size in (20, 30, 10))
+    other = UnsupportedError("no form of a file")
+    assert (
+        fitting._refusal([whole]) is fitting._refusal([whole, more]) is fitting._refusal([whole, less, more]) is whole
+    )
+    assert str(fitting._refusal([whole, less])) == "20 are enough; in strips: 10 are enough"
+    assert "no form" in str(fitting._refusal([whole, other]))
+
+
 def softmaxed(path):
     net = TfliteNet(5, size=16, dtype="float32")
     x = net.conv(net.input(4), 8, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -185,13 +186,18 @@ def _made(job: MemoriesJob, tail_bytes: int, incumbent: Incumbent | None) -> Mov
             best = moved
         if not best.plan.evidence.value:
             return best
-    if best is None and len(errors) > 1:
-        raise InfeasibleError(
-            Message(errors[0].message, "; in strips: ", errors[-1].message), figures=errors[0].figures
-        ) from None
     if best is None:
-        raise errors[0]
+        raise _refusal(errors)
     return best
+
+
+def _refusal(errors: Sequence[DownsetError]) -> DownsetError:
+    """Why the network as it is has no file, which comes first, and why strips have none where those need less."""
+    first, last = errors[0], errors[-1]
+    whole, strips = (error.figures.get("least_bytes", math.inf) for error in (first, last))
+    if len(errors) == 1 or (isinstance(last, InfeasibleError) and float(strips) >= float(whole)):
+        return first
+    return InfeasibleError(Message(first.message, "; in strips: ", last.message), figures=first.figures)
 
 
 def _of_network(job: MemoriesJob, network: NetworkToPlan, persistent: int, path: Path) -> MovedFile:
