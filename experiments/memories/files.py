@@ -98,7 +98,7 @@ def _fits(told: Any) -> bool:
 
 
 def shipped(path: Path, fast: int, work: int) -> Row:
-    """What `fit_memories` writes for this fast memory; why it writes nothing."""
+    """The figures of what `fit_memories` writes for this fast memory, or why it writes nothing."""
     from tests.oracles_memories import ran
 
     with TemporaryDirectory() as folder:

@@ -3,7 +3,6 @@ line."""
 
 import inspect
 import json
-import math
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
@@ -177,7 +176,7 @@ def test_a_file_in_strips_is_no_larger_than_was_said(chain):
 
 
 def test_more_fast_memory_costs_no_more_than_the_file_for_less(tmp_path):
-    """The searches of larger memories are cut short at once; each has the file of the memory before as its incumbent."""
+    """Searches of larger memories are cut short at once; each has the file of the memory before as its incumbent."""
     net = TfliteNet(4, size=16, dtype="int8")
     wide = net.input(4)
     for _ in range(3):
