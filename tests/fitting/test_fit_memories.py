@@ -31,6 +31,7 @@ from downset.runtimes import tflm
 from tests.command import completed, output_of
 from tests.equivalence.tflite_pairs import loop
 from tests.equivalence.tflite_tables import save
+from tests.formats.test_int8_form import uint8_network
 from tests.models import installed_model
 from tests.oracles_memories import ran
 from tests.tflite_net import TfliteNet
@@ -49,6 +50,7 @@ CHOSEN = {
     "work_limit": ("--work-limit", "9", 9),
     "seed": (None, None, 5),
     "inputs": ("--input", "x.npy", ("x.npy",)),
+    "incumbent": ("--incumbent", "less.tflite", "less.tflite"),
 }
 """By keyword: its option on the command line, the text there, and a value other than the default."""
 
@@ -173,6 +175,50 @@ def test_a_file_in_strips_is_no_larger_than_was_said(chain):
     assert held.slow_traffic_bytes > free.slow_traffic_bytes
 
 
+def test_more_fast_memory_costs_no_more_than_the_file_for_less(tmp_path):
+    """Searches of larger memories are cut short at once; each has the file of the memory before as its incumbent."""
+    net = TfliteNet(4, size=16, dtype="int8")
+    wide = net.input(4)
+    for _ in range(3):
+        wide = net.conv(wide, 16, 3)
+    path = net.save(tmp_path / "chain.tflite", [net.conv(wide, 2)])
+    given = {"slow_bytes": 1 << 20, "persistent": "slow", "work_limit": 1}
+    less = tmp_path / "less.tflite"
+    first = ds.fit_memories(path, **given | {"work_limit": 100_000}, fast_bytes=4_000, output=less)
+    assert first.original_operators == 4
+    costs = [first.slow_traffic_bytes]
+    for fast in (4_016, 4_600, 5_208):
+        fitted = ds.fit_memories(path, **given, fast_bytes=fast, incumbent=less, output=less)
+        counted = ran(less)
+        assert (counted.moved, counted.direct) == (fitted.plan.moved_bytes, fitted.plan.direct_bytes)
+        assert fitted.outputs.equal and fitted.outputs.proven and fitted.original_operators == 4
+        costs.append(fitted.slow_traffic_bytes)
+    assert costs == sorted(costs, reverse=True)
+    alone = ds.fit_memories(path, **given, fast_bytes=fast).slow_traffic_bytes
+    assert alone > costs[0], "without its incumbent the search finds less"
+
+
+def test_the_plan_of_a_whole_network_is_an_incumbent_too(branches, tmp_path, fails):
+    """Its moves count by other prices, and in other memories."""
+    less, more = tmp_path / "less.tflite", tmp_path / "more.tflite"
+    fast = room(branches, 10_000)
+    first = ds.fit_memories(branches, fast_bytes=fast, slow_bytes=1 << 20, output=less)
+    given = {"fast_bytes": fast + 24, "slow_bytes": 1 << 21, "distance_bytes": -(1 << 22), "work_limit": 1}
+    prices = {"load": 2, "read": 5, "store": 0.5}
+    again = ds.fit_memories(branches, **given, prices=prices, incumbent=less, output=more, larger=10.0)
+    found = ran(more)
+    assert (found.moved, found.direct) == (again.plan.moved_bytes, again.plan.direct_bytes)
+    form = memories_form(load(branches), MemoriesRequest(fast, memory_model("tflm"), prices=ds.Prices(**prices)))
+    assert again.cost <= implied(form.problem, first.plan.order, first.plan.residences).cost / form.scale
+    assert not again.original_operators and again.plan.evidence.bound <= again.cost
+    typed = ("fit", branches, "--slow", "1MB", "--incumbent")
+    fails(2, *typed, less, "--fast", str(fast // 2), says="give a file that was fitted to less memory")
+    fails(5, *typed, branches, "--fast", str(fast), says="was not fitted to two memories")
+    other = TfliteNet(9, size=16, dtype="int8")
+    path = other.save(tmp_path / "other.tflite", [other.conv(other.input(4), 16, 3)])
+    fails(2, "fit", path, "--slow", "1MB", "--fast", "1MB", "--incumbent", less, says="is not proven to compute what")
+
+
 def test_all_of_it_in_fast_memory_moves_nothing(branches, tmp_path):
     fitted = ds.fit_memories(branches, fast_bytes=1 << 20, slow_bytes=1 << 20, output=tmp_path / "o.tflite")
     assert (fitted.slow_traffic_bytes, fitted.moves) == (0, ())
@@ -267,6 +313,13 @@ def test_a_plan_by_time_and_one_by_energy_are_each_the_cheaper_in_its_own_unit(b
         (("--slow", "8MB"), "give both"),
         (("--prices", "load=1"), "give both"),
         (("--fast", "0", "--slow", "8MB"), "is not a size"),
+        (("--fast", "1", "--slow", "8MB"), "--fast 1: a memory has at least 16 bytes"),
+        (("--fast", "256KB", "--slow", "15"), "--slow 15: a memory has at least 16 bytes"),
+        (("--fast", "1000GB", "--slow", "8MB"), "--fast 1000GB and --slow 8MB: offsets in a .tflite file end at"),
+        (("--fast", "1GB", "--slow", "1GB"), "give smaller memories"),
+        (("--fast", "256KB", "--slow", "8MB", "--kernels", "magic"), "--kernels must be one of"),
+        (("--target", "tflm", "--session", "s.py"), "--session is for ONNX Runtime"),
+        (("--fast", "256KB", "--slow", "8MB", "--session", "s.py"), "--session has no meaning with --fast"),
         (("--fast", "256KB", "--slow", "8MB", "--distance", "8"), "is not a multiple of 16"),
         (("--fast", "256KB", "--slow", "8MB", "--distance", "4KB"), "the memories overlap"),
         (("--fast", "256KB", "--slow", "8MB", "--distance", "-4MB"), "the memories overlap"),
@@ -281,7 +334,6 @@ def test_a_plan_by_time_and_one_by_energy_are_each_the_cheaper_in_its_own_unit(b
         (("--fast", "256KB", "--slow", "8MB", "--stream", "8"), "--stream has no meaning with --fast"),
         (("--fast", "256KB", "--slow", "8MB", "--strips", "8"), "--strips has no meaning with --fast"),
         (("--fast", "256KB", "--slow", "8MB", "--target", "litert"), "is for TFLite Micro"),
-        (("--fast", "256KB", "--slow", "8MB", "--kernels", "magic"), "kernels must be one of"),
         (("--fast", "256KB", "--slow", "8MB", "-o", "m.onnx"), "must end in .tflite"),
     ],
 )
@@ -322,6 +374,16 @@ def test_the_least_that_would_do_does(tmp_path):
         ds.fit_memories(path, fast_bytes=least - 64, slow_bytes=1 << 20, larger=1.0)
 
 
+def test_strips_are_named_where_they_need_less():
+    whole, more, less = (InfeasibleError(f"{size} are enough", figures={"least_bytes": size}) for size in (20, 30, 10))
+    other = UnsupportedError("no form of a file")
+    assert (
+        fitting._refusal([whole]) is fitting._refusal([whole, more]) is fitting._refusal([whole, less, more]) is whole
+    )
+    assert str(fitting._refusal([whole, less])) == "20 are enough; in strips: 10 are enough"
+    assert "no form" in str(fitting._refusal([whole, other]))
+
+
 def softmaxed(path):
     net = TfliteNet(5, size=16, dtype="float32")
     x = net.conv(net.input(4), 8, 3)
@@ -355,6 +417,11 @@ def test_files_with_bodies_are_refused(tmp_path, fails):
     save(loop(), tmp_path / "loop.tflite")
     for path in (tmp_path / "loop.tflite", installed_model("pyopen-wakeword", "hey_jarvis.tflite")):
         fails(5, "fit", path, "--fast", "256KB", "--slow", "8MB", says="runs bodies (If, While, CallOnce)")
+
+
+def test_a_file_that_computes_on_uint8_is_told_of_its_int8_form(tmp_path, fails):
+    says = "the file has an exact int8 form, which --int8 fits; write that file first, without --fast"
+    fails(5, "fit", uint8_network(tmp_path / "m.tflite"), "--fast", "256KB", "--slow", "8MB", says=says)
 
 
 def test_kernels_of_unknown_scratch_are_refused(branches, monkeypatch):

@@ -12,12 +12,15 @@ from downset.arenas.plan import plan_arena
 from downset.equivalence.prove import prove
 from downset.errors import InvalidPlan, LoadError, UnsupportedError
 from downset.fitting.fit import fit
+from downset.fitting.memories_of_file import PlacedStorages, plan_of_file
 from downset.formats.reading import load
 from downset.formats.tflite.read import two_memories
+from downset.formats.tflite.read_moves import write_without_moves
 from downset.formats.tflite.write import export_in_memories, export_tflite
+from downset.memories.of_graph import MemoriesRequest, memories_form
 from downset.memories.program import program_of
 from downset.memory.liveness import lifetimes
-from downset.memory.models import MEMORY_MODELS
+from downset.memory.models import MEMORY_MODELS, memory_model
 from downset.results.memories import MemoriesPlan, Move, Residence
 from downset.results.plans import Evidence
 from downset.results.two_memories import TwoMemories, read_two_memories
@@ -80,6 +83,22 @@ def test_a_plan_is_a_file_that_computes_the_same_with_a_hole_between_the_memorie
     in_tflm = compare(original, moved, runtime="tflm")
     assert in_tflm.equal
     assert in_tflm.varies
+    check_read_back(original, moved, found)
+
+
+def check_read_back(original, moved, found):
+    """The file without its moves is the original, and its places are a plan that moves no more."""
+    without = moved.with_name("without.tflite")
+    placed = write_without_moves(moved, without)
+    graph = load(without)
+    assert sorted(one.name for one in graph.tensors) == sorted(one.name for one in load(original).tensors)
+    assert prove(original, without).proven
+    request = MemoriesRequest(placed.memories.fast_capacity, memory_model("tflm"))
+    plan = plan_of_file(PlacedStorages(graph, memory_model("tflm"), placed), memories_form(graph, request))
+    assert plan.moved_bytes <= found.moved and plan.direct_bytes == found.direct
+    again = moved.with_name("again.tflite")
+    export_in_memories(again, graph, program_of(graph, plan), placed.memories)
+    assert (ran(again).moved, ran(again).direct) == (plan.moved_bytes, plan.direct_bytes)
 
 
 def moved_chain(tmp_path, memories=FAR):

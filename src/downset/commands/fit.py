@@ -171,6 +171,10 @@ class _FitCommand(click.RichCommand):
     help="What a byte costs to load, to store, and to read and write by an operator in slow memory, in any unit. "
     "Default: 1 each.",
 )
+@path_option(
+    "--incumbent",
+    help="A file that fit wrote from MODEL for no more memory: the result costs no more than it does.",
+)
 @click.option(
     "--slower",
     type=FACTOR,
@@ -206,7 +210,9 @@ class _FitCommand(click.RichCommand):
     "Ways to need less", options=["--stream", "--rewrite", "--inexact", "--max-recompute", "--strips", "--front"]
 )
 @click.option_panel("Only for .tflite files", options=["--kernels", "--int8", "--states", "--header"])
-@click.option_panel("Two memories", options=["--fast", "--slow", "--distance", "--persistent", "--prices"])
+@click.option_panel(
+    "Two memories", options=["--fast", "--slow", "--distance", "--persistent", "--prices", "--incumbent"]
+)
 @click.option_panel("Only for .onnx files", options=["--arena", "--one-file", "--session"])
 @click.option_panel("What is shown", options=["--report", "--map", "--trace", "--json", "--quiet"])
 def fit(
@@ -240,6 +246,7 @@ def fit(
     distance: int | None,
     persistent: str | None,
     prices: dict[str, float] | None,
+    incumbent: str | None,
     slower: float | None,
     larger: float | None,
     session: str | None,
@@ -261,7 +268,7 @@ def fit(
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
-    if any(given is not None for given in (fast, slow, distance, persistent, prices)):
+    if any(given is not None for given in (fast, slow, distance, persistent, prices, incumbent)):
         fit_in_memories(firmware_files)
         return
     options = FitOptions(

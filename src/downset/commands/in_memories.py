@@ -29,6 +29,7 @@ _TAKEN = frozenset(
         "persistent",
         "prices",
         "larger",
+        "incumbent",
         "kernels",
         "target",
         "inputs",
@@ -69,6 +70,7 @@ def fit_in_memories(firmware_files: tuple[Path | None, Path | None]) -> None:
         time_limit_s=search_s(given["time_limit"], given["work_limit"]),
         work_limit=given["work_limit"],
         inputs=given["inputs"],
+        incumbent=given["incumbent"],
     )
     with reading(talk, given["model"], limit_s=given["time_limit"]) as progress:
         result = fit_to_memories(options, Listener(progress))

@@ -294,7 +294,9 @@ def _with_kernels(target: Target, kernels: str | None) -> Target:
         return target
     adapted = with_kernels(target, kernels)
     if target.name != "tflm":
-        raise UsageError(f"kernels is for offsets that TFLite Micro follows (target tflm), not for {target.name}")
+        raise UsageError(
+            Setting("kernels"), f" is for offsets that TFLite Micro follows (target tflm), not for {target.name}"
+        )
     return adapted
 
 
@@ -307,40 +309,55 @@ def check_limits(time_limit_s: float, work_limit: int | None) -> None:
 
 def _check_values(options: FitOptions) -> None:
     if options.rewrite not in ("auto", "off"):
-        raise UsageError(f"rewrite must be 'auto' or 'off', not {options.rewrite!r}")
+        raise UsageError(Setting("rewrite"), f" must be 'auto' or 'off', not {options.rewrite!r}")
     if options.states not in get_args(StatesName):
-        raise UsageError(f"states must be {' or '.join(map(repr, get_args(StatesName)))}, not {options.states!r}")
+        raise UsageError(
+            Setting("states"), f" must be {' or '.join(map(repr, get_args(StatesName)))}, not {options.states!r}"
+        )
     if options.max_recompute is not None and not 0 <= options.max_recompute <= 1:
-        raise UsageError(f"max_recompute must be a share from 0 to 1, not {options.max_recompute:g}")
+        raise UsageError(Setting("max_recompute"), f" must be a share from 0 to 1, not {options.max_recompute:g}")
     if options.strips is not None and options.strips < 2:
-        raise UsageError(f"strips must be at least 2, not {options.strips}")
+        raise UsageError(Setting("strips"), f" must be at least 2, not {options.strips}")
 
 
 def check_factor(name: str, factor: float | None) -> None:
     """Raise UsageError where a factor that is given is below 1."""
     if factor is not None and not factor >= 1:
-        raise UsageError(f"{name} must be a factor from 1, for example 1.1, not {factor:g}")
+        raise UsageError(Setting(name), f" must be a factor from 1, for example 1.1, not {factor:g}")
 
 
 def _check_arena(options: FitOptions, target: Target) -> None:
     if options.one_file and target.sessions is None:
-        raise UsageError(f"one_file is for ONNX Runtime (target ort); for {target.name} a fitted model is one file")
+        raise UsageError(
+            Setting("one_file"), f" is for ONNX Runtime (target ort); for {target.name} a fitted model is one file"
+        )
     if options.arena_bytes is None:
         return
     if target.sessions is None:
-        raise UsageError(f"arena_bytes is for a session's arena (target ort), not for {target.name}: give ram_bytes")
+        raise UsageError(
+            Setting("arena_bytes"),
+            f" is for a session's arena (target ort), not for {target.name}: give ",
+            Setting("ram_bytes"),
+        )
     if options.ram_bytes is not None:
-        raise UsageError("ram_bytes is for the whole process, arena_bytes for its arena alone: give one of them")
+        raise UsageError(
+            Setting("ram_bytes"),
+            " is for the whole process, ",
+            Setting("arena_bytes"),
+            " for its arena alone: give one of them",
+        )
 
 
 def _check_session(path: Path, target: Target, output: FilePath | None, session: FilePath) -> None:
     if target.sessions is None:
-        raise UsageError(f"session is for ONNX Runtime (target ort), not for {target.name}")
+        raise UsageError(Setting("session"), f" is for ONNX Runtime (target ort), not for {target.name}")
     if output is None:
-        raise UsageError("a session opens the written file: give an output, too")
+        raise UsageError(Setting("session"), " opens the written file: give ", Setting("output"), ", too")
     check_output(session, source=path)
     if Path(os.path.realpath(session)) == Path(os.path.realpath(output)):
-        raise UsageError(f"output and session both name {session}; give each a file of its own")
+        raise UsageError(
+            Setting("output"), " and ", Setting("session"), f" both name {session}; give each a file of its own"
+        )
 
 
 def check_result_path(path: Path, output: FilePath) -> None:

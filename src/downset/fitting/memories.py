@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError
+from downset.errors import DownsetError, InfeasibleError, InvalidPlan, LimitReached, UnsupportedError, UsageError
 from downset.fitting.job import FilePath, Listener, SearchTime
-from downset.fitting.memories_networks import MemoriesJob, NetworkToPlan, most_scratch, networks_to_plan
+from downset.fitting.memories_incumbent import Incumbent, read_incumbent
+from downset.fitting.memories_networks import EARLIER_SHARE, MemoriesJob, NetworkToPlan, most_scratch, networks_to_plan
 from downset.fitting.memories_options import TwoMemoriesOptions, check_memories_options, memories_call
 from downset.fitting.memories_result import MovedFile, other_plans, result_of
-from downset.fitting.preparing import refuse_moves
+from downset.fitting.preparing import int8_note, refuse_moves
 from downset.formats.firmware_memories import description_bytes, note_bytes
 from downset.formats.reading import check_readable, load
 from downset.formats.tflite.read import body_operators, resource_variables
@@ -20,6 +22,7 @@ from downset.formats.tflite.write import export_in_memories
 from downset.graph.core import Graph
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram, program_of
+from downset.memory.models import MemoryModel
 from downset.memory.records import align_up
 from downset.messages import Message, Setting
 from downset.partial.memory_form import tflm_kept
@@ -60,6 +63,7 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     work_limit: int | None = None,
     seed: int = 0,
     inputs: Sequence[FilePath] = (),
+    incumbent: FilePath | None = None,
 ) -> MemoriesFit:
     """Order the network in a .tflite file, and decide what lies in fast memory when and what is moved, for the least
     bytes to and from slow memory, in strips of rows where that takes fewer; prove it, run it, and write `output`, which
@@ -74,7 +78,8 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
     memory the bytes that are counted leave its accesses out. `larger`: how many times as large as the original the file
     may be; strips make it larger. `prices`: what a byte costs to `load`, to `store`, and to `read` and `write`
     by an operator in slow memory, in any unit; 1 each if not given. `time_limit_s`, `work_limit`, `seed` and `inputs`:
-    as `fit` takes them.
+    as `fit` takes them. `incumbent`: a file that was fitted to two memories from this model, with no more of either
+    memory; the result costs no more than it does, whatever the limits.
 
     Raises InfeasibleError where an operator needs more fast memory, or all tensors together more memory, than there
     is; UnsupportedError for files with variables, states, bodies or moves, and where TFLite Micro does not run the
@@ -94,6 +99,7 @@ def fit_memories(  # noqa: PLR0913 - users know its keywords
         work_limit=work_limit,
         seed=seed,
         inputs=inputs,
+        incumbent=incumbent,
     )
     return fit_to_memories(options, Listener())
 
@@ -111,9 +117,10 @@ def fit_to_memories(options: TwoMemoriesOptions, listener: Listener) -> Memories
         most_scratch(graph, options.library)  # an unknown one is told before TFLite Micro runs
         _check_allocation(path, graph, _memories(job, 0, 0))
         listener.progress("running the original in TFLite Micro")
-        tail_bytes = tflm.measure(path, seed=options.seed, steps=1).tail_bytes
+        tail_bytes = _persistent_of(path, options.seed)
+        incumbent = read_incumbent(job)
         with listener.searching():
-            moved = _made(job, tail_bytes)
+            moved = _made(job, tail_bytes, incumbent)
         listener.progress("comparing it with the original")
         outputs = _compared(job, moved)
         others = other_plans(job.options, graph, moved.memories)
@@ -141,14 +148,32 @@ def _readable(path: Path) -> Graph:
     return graph
 
 
-def _made(job: MemoriesJob, tail_bytes: int) -> MovedFile:
-    """The file of least cost: of the network as it is, and of the network in strips. `tail_bytes`: the persistent part
-    of the original."""
+def _persistent_of(path: Path, seed: int) -> int:
+    """The persistent part of a file in TFLite Micro, measured. Raises UnsupportedError where that does not run it, with
+    what to do about a file that computes on uint8."""
+    try:
+        return tflm.measure(path, seed=seed, steps=1).tail_bytes
+    except UnsupportedError as error:
+        exact, note = int8_note(path)
+        if not note:
+            raise
+        advice = ("; write that file first, without ", Setting("fast_bytes")) if exact else ()
+        raise UnsupportedError(f"{path}: ", note, *advice) from error
+
+
+def _made(job: MemoriesJob, tail_bytes: int, incumbent: Incumbent | None) -> MovedFile:
+    """The file of least cost: of the incumbent, of the network as it is, and of the network in strips. `tail_bytes`:
+    the persistent part of the original."""
     best: MovedFile | None = None
     errors: list[DownsetError] = []
     largest = Policy(None, job.options.larger)
     before = Path(job.options.model).stat().st_size
-    for number, network in enumerate(networks_to_plan(job, tail_bytes, errors)):
+    if incumbent is not None:
+        best = _of_incumbent(job, incumbent)
+        if not largest.keeps_size(before, best.path.stat().st_size):
+            best = None
+    earlier = None if incumbent is None else NetworkToPlan(incumbent.graph, incumbent.model, EARLIER_SHARE)
+    for number, network in enumerate(networks_to_plan(job, tail_bytes, errors, earlier)):
         kept = tail_bytes + max(0, tflm_kept(network.graph) - tflm_kept(job.graph))
         try:
             moved = _of_network(job, network, align_up(kept, ALIGNMENT), job.folder / f"moved_{number}.tflite")
@@ -161,13 +186,18 @@ def _made(job: MemoriesJob, tail_bytes: int) -> MovedFile:
             best = moved
         if not best.plan.evidence.value:
             return best
-    if best is None and len(errors) > 1:
-        raise InfeasibleError(
-            Message(errors[0].message, "; in strips: ", errors[-1].message), figures=errors[0].figures
-        ) from None
     if best is None:
-        raise errors[0]
+        raise _refusal(errors)
     return best
+
+
+def _refusal(errors: Sequence[DownsetError]) -> DownsetError:
+    """Why the network as it is has no file, which comes first, and why strips have none where those need less."""
+    first, last = errors[0], errors[-1]
+    whole, strips = (error.figures.get("least_bytes", math.inf) for error in (first, last))
+    if len(errors) == 1 or (isinstance(last, InfeasibleError) and float(strips) >= float(whole)):
+        return first
+    return InfeasibleError(Message(first.message, "; in strips: ", last.message), figures=first.figures)
 
 
 def _of_network(job: MemoriesJob, network: NetworkToPlan, persistent: int, path: Path) -> MovedFile:
@@ -183,19 +213,42 @@ def _of_network(job: MemoriesJob, network: NetworkToPlan, persistent: int, path:
         ):
             job.listener.progress("planning both memories")
             planned = _plan(job, network, memories)
-        program = program_of(graph, planned, network.model)
-        export_in_memories(path, graph, program, memories)
-        run_path, ran_at = _runnable(path, graph, program, memories)
-        tail_bytes = tflm.measure(run_path, steps=1).tail_bytes
+        moved = _written(path, graph, planned, network.model, memories)
+        tail_bytes = moved.tail_bytes
         if tail_bytes <= persistent:
             _check_allocation(path, graph, memories)
-            return MovedFile(path, graph, planned, program, memories, tail_bytes, run_path, ran_at)
+            return moved
         persistent = align_up(tail_bytes + (tail_bytes - persistent) // 4, ALIGNMENT)
     raise LimitReached(
         f"TFLite Micro's persistent part grew with the moves of every plan, last to {format_bytes(tail_bytes)} B; give "
         "more ",
         Setting("fast_bytes"),
     )
+
+
+def _of_incumbent(job: MemoriesJob, incumbent: Incumbent) -> MovedFile:
+    """The file of the incumbent's own plan, for the memories of this job."""
+    path, memories = job.folder / "moved_as_before.tflite", incumbent.memories
+    moved = _written(path, incumbent.graph, incumbent.plan, incumbent.model, memories)
+    if moved.tail_bytes > memories.persistent_bytes:
+        raise UsageError(
+            Message(
+                Setting("incumbent", str(job.options.incumbent)),
+                f" has room for {format_bytes(memories.persistent_bytes)} B of TFLite Micro's persistent part, which "
+                f"takes {format_bytes(moved.tail_bytes)} B here: fit it again on this host",
+            )
+        )
+    _check_allocation(path, incumbent.graph, memories)
+    return moved
+
+
+def _written(path: Path, graph: Graph, plan: MemoriesPlan, model: MemoryModel, memories: TwoMemories) -> MovedFile:
+    """The file of a plan, measured."""
+    program = program_of(graph, plan, model)
+    export_in_memories(path, graph, program, memories)
+    run_path, ran_at = _runnable(path, graph, program, memories)
+    tail_bytes = tflm.measure(run_path, steps=1).tail_bytes
+    return MovedFile(path, graph, plan, program, memories, tail_bytes, run_path, ran_at)
 
 
 def _memories(job: MemoriesJob, persistent: int, scratch: int) -> TwoMemories:
@@ -209,7 +262,7 @@ def _memories(job: MemoriesJob, persistent: int, scratch: int) -> TwoMemories:
         options.library,
         options.persistent,
     )
-    taken = (options.fast_bytes - memories.fast_capacity, options.slow_bytes - memories.slow_capacity)
+    taken = (memories.fast_bytes - memories.fast_capacity, memories.slow_bytes - memories.slow_capacity)
     for name, capacity, used in zip(
         ("fast_bytes", "slow_bytes"), (memories.fast_capacity, memories.slow_capacity), taken, strict=True
     ):
@@ -299,7 +352,7 @@ def _compared(job: MemoriesJob, moved: MovedFile) -> Comparison:
     proof = prove_same(original, moved.path)
     source = FeedSource(None, job.options.seed, job.options.inputs)
     comparison = compare_outputs(original, moved.run_path, runtime="tflm", source=source, proof=proof)
-    if not comparison.agrees() or (moved.graph is job.graph and not comparison.equal):
+    if not comparison.agrees() or (len(moved.graph.ops) == len(job.graph.ops) and not comparison.equal):
         raise InvalidPlan(
             f"{original}: in TFLite Micro the file with moves differs by up to {comparison.max_abs_error or 0:g} of "
             f"{comparison.largest:g}; nothing written"

@@ -23,9 +23,10 @@ from downset.messages import Message, Setting
 from downset.partial.search import PartialLimits
 from downset.text import shortened
 
-__all__ = ["MemoriesJob", "NetworkToPlan", "most_scratch", "networks_to_plan"]
+__all__ = ["EARLIER_SHARE", "MemoriesJob", "NetworkToPlan", "most_scratch", "networks_to_plan"]
 
 _WHOLE_SHARE, _WITHIN_SHARE, _CHAIN_SHARE, _STRIPS_SHARE, _ONLY_SHARE = 0.2, 0.2, 0.5, 0.6, 0.8
+EARLIER_SHARE = 0.2
 """Shares of the time that is left: for the plan of the network as it is, for both searches for strips, for each plan of
 a network in strips, and for a plan that no strips follow."""
 _CHOICES = 3_000
@@ -65,9 +66,11 @@ class NetworkToPlan(NamedTuple):
         return "joint" if self.model is not TFLM_WITHOUT_OFFSETS or len(self.graph.ops) <= _SEARCHED else "file_order"
 
 
-def networks_to_plan(job: MemoriesJob, tail_bytes: int, errors: list[DownsetError]) -> Iterator[NetworkToPlan]:
-    """Yields the network as it is, and in strips where all of it does not fit fast memory. `errors`: why what was
-    yielded has no file; what strips need is added to the first."""
+def networks_to_plan(
+    job: MemoriesJob, tail_bytes: int, errors: list[DownsetError], earlier: NetworkToPlan | None = None
+) -> Iterator[NetworkToPlan]:
+    """Yields the network as it is, and, where all of it does not fit fast memory, that of an earlier file and others in
+    strips. `errors`: why what was yielded has no file; what strips need is added to the first."""
     options = job.options
     counted = options.persistent == "fast"
     taken = (tail_bytes if counted else 0) + (most_scratch(job.graph, options.library) if options.distance > 0 else 0)
@@ -76,6 +79,8 @@ def networks_to_plan(job: MemoriesJob, tail_bytes: int, errors: list[DownsetErro
     yield NetworkToPlan(job.graph, memory_model("tflm"), _ONLY_SHARE if fits else _WHOLE_SHARE)
     if fits:
         return
+    if earlier is not None:
+        yield earlier
     job.listener.progress("searching strips")
     choices = _CHOICES if options.work_limit is None else min(options.work_limit, _CHOICES)
     search = PartialLimits(work_limit=choices, time_limit_s=job.budget(_WITHIN_SHARE).seconds)

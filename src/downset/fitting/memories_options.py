@@ -40,6 +40,7 @@ class TwoMemoriesOptions:
     work_limit: int | None = None
     seed: int = 0
     inputs: Sequence[FilePath] = ()
+    incumbent: FilePath | None = None
 
     @property
     def distance(self) -> int:
@@ -68,12 +69,17 @@ def check_memories_options(options: TwoMemoriesOptions) -> None:
     if options.output is not None:
         check_path(options.output, "output")
         check_result_path(path, options.output)
+    if options.incumbent is not None:
+        check_path(options.incumbent, "incumbent")
     check_limits(options.time_limit_s, options.work_limit)
     if options.kernels is not None:
         kernel_library(options.kernels)
     for name in ("fast_bytes", "slow_bytes"):
-        if getattr(options, name) < 1:
-            raise UsageError(Message(Setting(name, getattr(options, name)), ": a memory has at least 1 byte"))
+        if getattr(options, name) < ALIGNMENT:
+            raise UsageError(
+                Setting(name, getattr(options, name)),
+                f": a memory has at least {ALIGNMENT} bytes, to which TFLite Micro aligns tensors",
+            )
     check_choice("persistent", options.persistent, get_args(MemorySide))
     check_factor("larger", options.larger)
     _check_distance(options)
@@ -91,20 +97,21 @@ def _check_distance(options: TwoMemoriesOptions) -> None:
             Message(stated, f": the memories overlap, as the lower one ({name}) has {format_bytes(lower)} B")
         )
     higher = options.slow_bytes if distance > 0 else options.fast_bytes
-    if abs(distance) + higher > LARGEST_OFFSET:
+    end = abs(distance) + higher
+    if end > LARGEST_OFFSET:
+        both = (Setting("fast_bytes", options.fast_bytes), " and ", Setting("slow_bytes", options.slow_bytes))
+        large = options.fast_bytes + options.slow_bytes > LARGEST_OFFSET
         raise UsageError(
-            Message(
-                stated,
-                f": offsets in a .tflite file end at {LARGEST_OFFSET:,} B, and the higher memory would end at "
-                f"{abs(distance) + higher:,} B; choose memories that lie nearer to each other",
-            )
+            *(both if large else (stated,)),
+            f": offsets in a .tflite file end at {LARGEST_OFFSET:,} B, and the higher memory would end at {end:,} B; ",
+            "give smaller memories" if large else "choose memories that lie nearer to each other",
         )
 
 
 def _check_prices(options: TwoMemoriesOptions) -> None:
     for name in options.prices or {}:
         if name not in _PRICES:
-            raise UsageError(f"prices has {name!r}; it takes {', '.join(_PRICES)}")
+            raise UsageError(Setting("prices"), f" has {name!r}; it takes {', '.join(_PRICES)}")
     options.byte_prices.whole()
 
 

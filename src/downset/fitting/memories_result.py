@@ -25,7 +25,7 @@ __all__ = ["MovedFile", "other_plans", "result_of"]
 _OTHERS = ("file_order", "least_peak", "belady")
 _MUCH = 3
 """The share of fast memory, as one part of so many, from which on the persistent part is told as one that tensors
-lack."""
+lack, in strips, too."""
 _OTHERS_S = 0.1
 """The share of the time limit that each other plan may take."""
 
@@ -81,12 +81,13 @@ def result_of(
             "room is left for the scratch of the reference kernels: name those of the firmware, as others ask for more"
         )
     kept = moved.memories.fast_persistent_bytes
-    if _MUCH * kept > moved.memories.fast_bytes and moved.plan.evidence.value:
+    in_strips = len(moved.graph.ops) > len(original.ops)
+    if kept and moved.plan.evidence.value and (_MUCH * kept > moved.memories.fast_bytes or not in_strips):
         notes.append(
             Message(
                 f"TFLite Micro's persistent part takes {format_bytes(kept)} B of fast memory; ",
                 Setting("persistent", "slow"),
-                " leaves them to tensors",
+                " leaves them to tensors, and strips take no more of it",
             )
         )
     return MemoriesFit(
@@ -105,7 +106,7 @@ def result_of(
         ran_at=moved.ran_at,
         prices=dict(options.prices or {}),
         cost=float(moved.plan.evidence.value) if options.prices else None,
-        original_operators=0 if moved.graph is original else len(original.ops),
+        original_operators=len(original.ops) if in_strips else 0,
         extra_macs=macs(moved.graph) / max(macs(original), 1) - 1,
         notes=tuple(notes),
         disk_bytes=(Path(options.model).stat().st_size, moved.path.stat().st_size),

@@ -14,6 +14,7 @@ from downset.memories.bound import order_free_bound
 from downset.memories.check import check_memories
 from downset.memories.file_order import of_order
 from downset.memories.found import MemoriesFound
+from downset.memories.moves import implied
 from downset.memories.of_graph import (
     DirectName,
     MemoriesForm,
@@ -120,8 +121,13 @@ def plan_memories_problem(
     if bound < result.cost and not searches:
         share = clock.part(seconds=0.5 * clock.left_s(), states=_BOUND_NODES)
         bound = max(bound, order_free_bound(problem, result.cost, clock=share))
-    placed = _best_placed(problem, result, alignment, clock, incumbent if searches else None)
+    placed = _best_placed(problem, result, alignment, clock, incumbent)
+    without_offsets, order_bound = min(result.cost, placed.cost), result.order_bound
+    if placed.order != result.order:
+        without_offsets, order_bound = placed.cost, min(bound, placed.cost)
     places, slow_bytes = slow_offsets(problem, placed.order, placed.implied, alignment=alignment, clock=clock)
+    if incumbent is not None and placed.residences == incumbent.residences and incumbent.slow_bytes < slow_bytes:
+        places, slow_bytes = incumbent.slow_offsets, incumbent.slow_bytes
     value, least = placed.cost / form.scale, min(bound, placed.cost) / form.scale
     evidence = Evidence(
         planner.name,
@@ -142,8 +148,8 @@ def plan_memories_problem(
         placed.implied.moved_bytes,
         placed.implied.direct_bytes,
         evidence,
-        result.cost / form.scale,
-        result.order_bound / form.scale,
+        without_offsets / form.scale,
+        order_bound / form.scale,
     )
     check_memories(problem, plan, scale=form.scale)
     return plan
@@ -168,7 +174,10 @@ def _best_placed(
         if other.cost < best.cost:
             placed = place(problem, order, other.residences, alignment=alignment, clock=clock)
             best = min(best, placed, key=lambda one: one.cost)
-    if incumbent is not None:
+    if incumbent is None:
+        return best
+    motion = implied(problem, incumbent.order, incumbent.residences)
+    again = PlacedResidency(incumbent.order, incumbent.residences, motion)
+    if _top(problem, again) > problem.fast_bytes or any(one.offset is None for one in incumbent.residences):
         again = place(problem, incumbent.order, incumbent.residences, alignment=alignment, clock=clock)
-        best = min(best, again, key=lambda one: one.cost)
-    return best
+    return min(best, again, key=lambda one: one.cost)

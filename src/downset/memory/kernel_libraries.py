@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from downset.errors import UsageError
 from downset.memory import cmsis_nn, esp_nn
 from downset.memory.overlaps import KERNELS
+from downset.messages import Setting
 from downset.text import brief
 
 __all__ = ["LIBRARIES", "LITERT", "KernelLibrary", "kernel_library"]
@@ -61,13 +62,13 @@ LITERT = KernelLibrary("litert", ())
 def kernel_library(text: str) -> KernelLibrary:
     """The library of this name, "NAME" or "NAME@VERSION". Raises UsageError, which lists what is known, for another."""
     if not isinstance(text, str):
-        raise UsageError(f"kernels must be a name such as 'cmsis-nn-dsp', not {brief(repr(text))}")
+        raise UsageError(Setting("kernels"), f" must be a name such as 'cmsis-nn-dsp', not {brief(repr(text))}")
     name, mark, version = text.partition("@")
     if name == "esp-nn":
         chips = ", ".join(f"{_ESP_NN}{chip} ({esp_nn.CHIP_NAMES[chip]})" for chip in esp_nn.CHIPS)
-        raise UsageError(f"kernels {text!r}: the sizes of ESP-NN differ by chip; name {chips}")
+        raise UsageError(Setting("kernels", text), f": the sizes of ESP-NN differ by chip; name {chips}")
     if name not in LIBRARIES:
-        raise UsageError(f"kernels must be one of {', '.join(LIBRARIES)}, not {text!r}")
+        raise UsageError(Setting("kernels"), f" must be one of {', '.join(LIBRARIES)}, not {text!r}")
     versions = LIBRARIES[name]
     if not mark:
         return KernelLibrary(name, versions)

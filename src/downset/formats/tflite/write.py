@@ -24,9 +24,10 @@ from downset.process.whole_files import write_whole
 from downset.results.streams import STREAM_KEY, StreamRecord, read_stream_record
 from downset.results.two_memories import MEMORIES_KEY, TwoMemories
 
-__all__ = ["export_in_memories", "export_tflite"]
+__all__ = ["OFFSETS_KEY", "drop_metadata", "export_in_memories", "export_tflite"]
 
-_METADATA = "OfflineMemoryAllocation"
+OFFSETS_KEY = "OfflineMemoryAllocation"
+"""The metadata in which TFLite Micro finds the offsets of tensors."""
 
 
 def export_tflite(
@@ -89,8 +90,8 @@ def _own_file(graph: Graph) -> Flatbuffer:
             f"{graph.source.path} has moves between two memories, which follow its own order and offsets: write the "
             "original that it was made from"
         )
-    for name in (_METADATA, KERNELS_KEY, STATES_KEY, MEMORIES_KEY):
-        _drop_metadata(file.model, name)
+    for name in (OFFSETS_KEY, KERNELS_KEY, STATES_KEY, MEMORIES_KEY):
+        drop_metadata(file.model, name)
     return file
 
 
@@ -118,7 +119,7 @@ def _write_operators(
     return place
 
 
-def _drop_metadata(model: Any, name: str) -> None:
+def drop_metadata(model: Any, name: str) -> None:
     """Remove the metadata of this name that the file has from an earlier fit. The buffer is emptied and stays, so that
     the indices of other buffers stay valid."""
     if model.metadata is not None:
@@ -139,7 +140,7 @@ def _append_offsets(file: Flatbuffer, offsets: Mapping[int, int]) -> None:
             name = (file.model.subgraphs[0].tensors[tensor].name or b"").decode(errors="replace")
             raise UsageError(f"tensor {name!r} lies at {offset}: the format ends at 2 GiB")
         plan[3 + tensor] = offset
-    _append_metadata(file, _METADATA, plan.tobytes())
+    _append_metadata(file, OFFSETS_KEY, plan.tobytes())
 
 
 def _add_states(file: Flatbuffer, graph: Graph, offsets: Mapping[int, int]) -> None:
@@ -164,14 +165,14 @@ def _restate_record(file: Flatbuffer, graph: Graph) -> None:
     if record is None or record.form != "variables" or not states.keys() >= {one.name for one in record.states}:
         return
     moved = tuple(replace(one, name=states[one.name].input, next=states[one.name].output) for one in record.states)
-    _drop_metadata(file.model, STREAM_KEY)
+    drop_metadata(file.model, STREAM_KEY)
     restated = replace(record, form="in_place", states=moved)
     _append_metadata(file, STREAM_KEY, restated.to_json().encode())
 
 
 def _certify(file: Flatbuffer, graph: Graph) -> None:
     """Put the certificate into the file's metadata: the parts of the file's tensors that new tensors hold."""
-    _drop_metadata(file.model, METADATA_KEY)
+    drop_metadata(file.model, METADATA_KEY)
     parts = {graph.tensors[tensor].name: part for tensor, part in sorted(graph.source.parts.items())}
     if parts:
         _append_metadata(file, METADATA_KEY, packed_certificate(parts))
