@@ -105,6 +105,57 @@ def test_no_worker_is_forked_from_a_process_with_threads():
         server.stop()
 
 
+FORKS = """
+import os, signal, sys, threading
+import numpy
+from downset.process import isolation
+opened, pipe = open(sys.argv[1]), os.pipe()
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("not printed twice", end="")
+if "thread" in sys.argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+isolation.fork_server("json.tool")
+if "thread" in sys.argv:
+    sys.exit(bool(isolation._SHARED))
+server = isolation._SHARED[0].process
+found, printed = isolation.isolated("tests.workers", "surroundings", {})
+assert printed == "printed\\n", printed
+kept = [sys.argv[1], *(os.readlink(f"/proc/self/fd/{end}") for end in pipe)]
+assert not set(kept) & set(found["files"].tolist())
+assert found["handled"].tolist() == [signal.SIGINT], found["handled"]
+assert found["session"] == server.pid != os.getsid(0)
+assert found["threads"] == 2
+assert "json.tool" in found["modules"]
+assert "" in sys.path and "" not in found["path"], "the current folder"
+asked = [int(isolation.isolated("tests.workers", name, {})[0]["pid"]) for name in ("process", "process", "ask_another")]
+assert len({*asked, server.pid, os.getpid()}) == 5
+os.kill(server.pid, signal.SIGKILL)
+for _ in range(2):
+    try:
+        after = int(isolation.isolated("tests.workers", "process", {})[0]["pid"])
+    except isolation.UnsupportedError as error:
+        assert "crashed (signal 9)" in str(error)
+assert after and isolation._SHARED[0].process is not server
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists threads")
+@pytest.mark.parametrize("threads", [[], ["thread"]])
+def test_a_command_forks_the_server_which_keeps_nothing_but_imports(threads, tmp_path):
+    """No file, pipe, handler or text of the command; where the command has threads, nothing is forked. What crashes is
+    one error, and the next call has a new interpreter."""
+    opened = tmp_path / "opened"
+    opened.touch()
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, str(opened), *threads],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "not printed twice", "")
+
+
 def gone_now(pid):
     return not Path(f"/proc/{pid}").exists()
 
