@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from downset.process.isolation import Worker, isolated, parsed
 from downset.process.limits import limits
 from downset.runtimes.inputs import run_inputs
 from tests.fitting.test_fit_rewrite import tflite_model
+from tests.fitting.test_processes import wide_model
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,6 +156,39 @@ def test_a_command_forks_the_server_which_keeps_nothing_but_imports(threads, tmp
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "not printed twice", "")
+
+
+ALONE = """
+import subprocess, sys
+from pathlib import Path
+from downset.cli import main
+
+def refused(*_, **__):
+    raise AssertionError("a new interpreter")
+
+subprocess.Popen = refused
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code == 0
+from downset.runtimes.ort_forms import bound_to, make_form
+model = Path(sys.argv[2])
+form = model.with_name("form.onnx")
+version = make_form(model, form, "all")
+assert bound_to(form, version).runtime == version
+assert "onnxruntime" not in sys.modules
+print(version)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists threads")
+def test_a_command_starts_no_interpreter_and_imports_no_runtime(tmp_path):
+    path = wide_model(tmp_path / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ALONE, "inspect", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == metadata.version("onnxruntime")
 
 
 def gone_now(pid):

@@ -34,7 +34,7 @@ __all__ = [
     "shared_sizes",
 ]
 
-_LIBRARIES: Mapping[str, tuple[str, ...]] = {".onnx": ("onnx",)}
+_LIBRARIES = {".onnx": ("onnx",), ".tflite": ("ai_edge_litert.schema_py_generated",)}
 """By suffix: what the caller's process imports as its workers do."""
 Shapes = Mapping[str, tuple[int, ...]]
 Dims = Mapping[str, int]
