@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from downset.process.isolation import Worker, isolated, parsed
 from downset.process.limits import limits
 from downset.runtimes.inputs import run_inputs
 from tests.fitting.test_fit_rewrite import tflite_model
+from tests.fitting.test_processes import wide_model
 from tests.models import branchy_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,6 +105,90 @@ def test_no_worker_is_forked_from_a_process_with_threads():
         assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) == 1
     finally:
         server.stop()
+
+
+FORKS = """
+import os, signal, sys, threading
+import numpy
+from downset.process import isolation
+opened, pipe = open(sys.argv[1]), os.pipe()
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("not printed twice", end="")
+if "thread" in sys.argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+isolation.fork_server("json.tool")
+if "thread" in sys.argv:
+    sys.exit(bool(isolation._SHARED))
+server = isolation._SHARED[0].process
+found, printed = isolation.isolated("tests.workers", "surroundings", {})
+assert printed == "printed\\n", printed
+kept = [sys.argv[1], *(os.readlink(f"/proc/self/fd/{end}") for end in pipe)]
+assert not set(kept) & set(found["files"].tolist())
+assert found["handled"].tolist() == [signal.SIGINT], found["handled"]
+assert found["session"] == server.pid != os.getsid(0)
+assert found["threads"] == 2
+assert "json.tool" in found["modules"]
+assert "" in sys.path and "" not in found["path"], "the current folder"
+asked = [int(isolation.isolated("tests.workers", name, {})[0]["pid"]) for name in ("process", "process", "ask_another")]
+assert len({*asked, server.pid, os.getpid()}) == 5
+os.kill(server.pid, signal.SIGKILL)
+for _ in range(2):
+    try:
+        after = int(isolation.isolated("tests.workers", "process", {})[0]["pid"])
+    except isolation.UnsupportedError as error:
+        assert "crashed (signal 9)" in str(error)
+assert after and isolation._SHARED[0].process is not server
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists threads")
+@pytest.mark.parametrize("threads", [[], ["thread"]])
+def test_a_command_forks_the_server_which_keeps_nothing_but_imports(threads, tmp_path):
+    """No file, pipe, handler or text of the command; where the command has threads, nothing is forked. What crashes is
+    one error, and the next call has a new interpreter."""
+    opened = tmp_path / "opened"
+    opened.touch()
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, str(opened), *threads],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "not printed twice", "")
+
+
+ALONE = """
+import subprocess, sys
+from pathlib import Path
+from downset.cli import main
+
+def refused(*_, **__):
+    raise AssertionError("a new interpreter")
+
+subprocess.Popen = refused
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code == 0
+from downset.runtimes.ort_forms import bound_to, make_form
+model = Path(sys.argv[2])
+form = model.with_name("form.onnx")
+version = make_form(model, form, "all")
+assert bound_to(form, version).runtime == version
+assert "onnxruntime" not in sys.modules
+print(version)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists threads")
+def test_a_command_starts_no_interpreter_and_imports_no_runtime(tmp_path):
+    path = wide_model(tmp_path / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ALONE, "inspect", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == metadata.version("onnxruntime")
 
 
 def gone_now(pid):

@@ -1,5 +1,6 @@
 """What workers are asked to do in tests/test_isolation.py: each a way in which somebody's library misbehaves."""
 
+import contextlib
 import importlib
 import os
 import subprocess
@@ -113,3 +114,31 @@ def leave_files(seconds):
         name: np.frombuffer(place.encode(), np.uint8)
         for name, place in (("python", python), ("environment", environment))
     }
+
+
+def surroundings():
+    """What this process has of the one that its server was forked from."""
+    import signal
+    import threading
+
+    files = []
+    for file in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # the folder itself, which was open
+            files.append(str(file.readlink()))
+    handled = [number for number in signal.valid_signals() if callable(signal.getsignal(number))]
+    print("printed")
+    return {
+        "files": np.array(files, np.str_),
+        "handled": np.array(handled),
+        "session": np.array(os.getsid(os.getppid())),
+        "threads": np.array(len(list(Path(f"/proc/{os.getppid()}/task").iterdir())) + threading.active_count()),
+        "modules": np.array(sorted(sys.modules)),
+        "path": np.array(sys.path),
+    }
+
+
+def ask_another():
+    """A call in a worker of this worker."""
+    from downset.process.isolation import isolated
+
+    return isolated("tests.workers", "process", {})[0]

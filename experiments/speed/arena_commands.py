@@ -3,8 +3,8 @@
 Peers are programs that no index has; each is built from its repository, and its folder is then on PATH:
     minimalloc   github.com/google/minimalloc, CMake
     idealloc     github.com/cappadokes/idealloc, `cargo build --release`; its `benchmarks` are the instances
-CPU seconds and resident memory are the system's, of the process and its children. Modules of ours are found compiled,
-as an installed package has them (`start.as_installed`). Every placement of ours is checked.
+CPU seconds, 300 at most, and resident memory are the system's, of the process and its children. Modules of ours are
+found compiled, as an installed package has them (`start.as_installed`). Every placement of ours is checked.
 """
 
 from __future__ import annotations
@@ -32,13 +32,10 @@ CAPACITY = 1_048_576
 """Bytes into which each of minimalloc's instances fits."""
 MEASURE = """
 import json, resource, subprocess, sys
-try:
-    run = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL, timeout=300)
-    code = run.returncode
-except subprocess.TimeoutExpired:
-    code = 124
+resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+run = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "w"), stderr=subprocess.DEVNULL)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps([code, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss]))
+print(json.dumps([run.returncode, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss]))
 """
 
 
@@ -86,7 +83,7 @@ def _rows(name: str, path: Path, environment: Mapping[str, str]) -> Iterator[Row
     ours = [sys.executable, "-m", "downset", "arena", str(path), "--json", "-o", str(placed), *capacity]
     code, own_s, own_bytes = _measured(ours, said, environment)
     if code:
-        raise RuntimeError(f"{name}: {said.read_text()}")
+        raise RuntimeError(f"{name}: {said.read_text() or f'exit code {code}'}")
     plan = json.loads(said.read_text())
     with placed.open() as file:
         check_placement(records, [int(line["offset"]) for line in csv.DictReader(file)], capacity=plan["arena_bytes"])

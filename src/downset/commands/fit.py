@@ -257,6 +257,7 @@ def fit(
     from downset.errors import DownsetError, UnsupportedError
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
+    from downset.formats.reading import fork_workers
     from downset.messages import Message
     from downset.process.limits import RUNNING_S
     from downset.reports.fit_document import fit_document, further_notes
@@ -264,6 +265,7 @@ def fit(
     from downset.reports.terminal import print_document
     from downset.runtimes.targets import targets_of
 
+    fork_workers(model)
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware_files = _firmware_files(header_path, model, output, target)

@@ -75,7 +75,7 @@ def forms_of(job: Job, sources: Sequence[Candidate]) -> Iterator[MadeForm]:
 
 def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
     packed_path = job.scratch / f"mapped_{source.path.stem}_{level}_packed.onnx"
-    make_form(source.path, packed_path, level)
+    version = make_form(source.path, packed_path, level)
     plan = _ordered(job, packed_path) if level == "all" else source.plan
     paths = {True: packed_path}
     if has_packed(packed_path):
@@ -83,7 +83,7 @@ def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
         leave_packed(packed_path, paths[False])
     for packed, path in paths.items():
         settings = MAPPED[:2] if packed else MAPPED[2:]
-        yield MadeForm(path, source, level, settings, bound_to(path), plan)
+        yield MadeForm(path, source, level, settings, bound_to(path, version), plan)
 
 
 def _ordered(job: Job, path: Path) -> PlannedGraph | None:

@@ -15,6 +15,7 @@ from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Message, Setting, joined
 from downset.process.file_ranges import file_state
+from downset.process.isolation import fork_server
 from downset.process.limits import machine_bytes
 from downset.results.sizes import OpenTensor
 from downset.text import check_path, format_size
@@ -23,6 +24,7 @@ __all__ = [
     "READERS",
     "FileReader",
     "check_readable",
+    "fork_workers",
     "known_sizes",
     "load",
     "load_open",
@@ -32,6 +34,8 @@ __all__ = [
     "shared_sizes",
 ]
 
+_LIBRARIES = {".onnx": ("onnx",), ".tflite": ("ai_edge_litert.schema_py_generated",)}
+"""By suffix: what the caller's process imports as its workers do."""
 Shapes = Mapping[str, tuple[int, ...]]
 Dims = Mapping[str, int]
 OpenNetwork = tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTensor, ...]]
@@ -100,6 +104,12 @@ READERS: Mapping[str, FileReader] = {
     ".json": FileReader(_load_plain),
 }
 """The readers, by suffix in small letters."""
+
+
+def fork_workers(path: str | os.PathLike[str]) -> None:
+    """Fork the server of workers for a command that is about to read this file (`fork_server`)."""
+    if Path(path).is_file():
+        fork_server(*_LIBRARIES.get(Path(path).suffix.lower(), ()))
 
 
 def load(

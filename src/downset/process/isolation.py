@@ -3,7 +3,8 @@ bad files. A worker (`worker`) runs named functions of this package under limits
 its parent.
 
 Every call has a process of its own. A server, which has imported the libraries and opened no file, forks it: that takes
-milliseconds, where a new interpreter takes a second for some libraries (docs/decisions/0026).
+milliseconds, where a new interpreter takes a second for some libraries (docs/decisions/0026). A command forks the
+server from itself before it opens a file (`fork_server`); otherwise the server is a new interpreter.
 
 A worker is not a sandbox: it has all rights of the user. It keeps crashes, hangs and leaks out of this process.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -37,7 +39,7 @@ from downset.text import brief, format_bytes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Worker", "isolated", "parsed", "warm_workers"]
+__all__ = ["Worker", "fork_server", "isolated", "parsed", "warm_workers"]
 
 _SCHEMA, _INPUTS = "ai_edge_litert.schema_py_generated", "numpy.random"
 _ONNX, _ORT, _TORCH = ("onnx",), ("onnxruntime", _INPUTS), ("torch", _INPUTS)
@@ -67,6 +69,8 @@ _CAUSES = ("Didn't find op", "Failed to get registration", "not supported")
 """Words in the line by which TFLite Micro names an operator that it does not run."""
 _STOPPING_S = 0.5
 """Seconds that the server has to end, and a worker that is killed."""
+_LOOK_S = 0.002
+"""How often to look whether the server has ended that was asked to."""
 _LONGEST_S = 1e6
 """The longest time that is waited for, in seconds: operating systems have a limit."""
 
@@ -103,19 +107,74 @@ def warm_workers(module: str, function: str = "") -> None:
     _server().connect({"module": module, "libraries": _code(module, function)[1]}).close()
 
 
+def fork_server(*libraries: str) -> None:
+    """Import these libraries, those that are installed, and fork the server from this process: what this one imported
+    is not imported again. For a command of our own, before it opens a file. Where this process has several threads or
+    the system does not tell, nothing is forked, and the server is a new interpreter."""
+    from downset.extras import optional_library
+
+    for library in libraries:
+        with contextlib.suppress(UnsupportedError):  # the call that needs it meets the error
+            optional_library(library, what="", extra="")
+    with contextlib.suppress(OSError):  # and with no lock: it would stay locked in the fork
+        if not _SHARED and len(os.listdir("/proc/self/task")) == 1:  # noqa: PTH208
+            _SHARED.append(_Server(forked=True))
+
+
 def _code(module: str, function: str) -> tuple[str, Sequence[str]]:
     return _CODE.get(function) or _CODE.get(module.rpartition(".")[2]) or (module, ())
+
+
+class _Fork:
+    """A fork of this process that is the server, with what `subprocess.Popen` has for others."""
+
+    def __init__(self, requests: int, printed: int) -> None:
+        from downset.process.worker import serve_forked
+
+        self._status: int | None = None
+        parent = os.getpid()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.environ.update(_environment())
+            serve_forked(parent, requests, printed)
+
+    def poll(self) -> int | None:
+        return self._waited(os.WNOHANG)
+
+    def wait(self, timeout_s: float = math.inf) -> int:
+        end = time.monotonic() + timeout_s
+        while (status := self._waited(0 if timeout_s == math.inf else os.WNOHANG)) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("", timeout_s)
+            time.sleep(_LOOK_S)
+        return status
+
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _waited(self, options: int) -> int | None:
+        if self._status is None:
+            process, status = os.waitpid(self.pid, options)
+            self._status = os.waitstatus_to_exitcode(status) if process else None
+        return self._status
 
 
 class _Server:
     """The process that forks workers for this one. `printed`: what it printed, for the message where it crashes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, forked: bool = False) -> None:
         self.owner, self.environment = os.getpid(), _environment()
         self._requests, theirs = socket.socketpair()
         self.printed = tempfile.TemporaryFile()  # noqa: SIM115  it stays open as long as the process
+        self.process = _Fork(theirs.fileno(), self.printed.fileno()) if forked else self._started(theirs)
+        theirs.close()
+
+    def _started(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         # -P: the current folder is not on the path, where a json.py may lie beside a model
-        self.process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-m", "downset.process.worker", str(self.owner)],
             stdin=theirs.fileno(),
             stdout=self.printed,
@@ -123,7 +182,6 @@ class _Server:
             start_new_session=True,
             env=self.environment,
         )
-        theirs.close()
 
     def connect(self, wanted: Mapping[str, Any], printed: IO[bytes] | None = None) -> socket.socket:
         """A connection to a new worker, which prints to the file `printed`. Without that file there is no worker: the

@@ -23,6 +23,7 @@ __all__ = [
     "Ended",
     "die_with",
     "fill_standard_streams",
+    "leave_watcher",
     "outliving_process",
     "stopping_signals",
     "supervise",
@@ -80,6 +81,12 @@ def outliving_process() -> int:
 def watched() -> bool:
     """Whether another process watches this one."""
     return _watcher is not None
+
+
+def leave_watcher() -> None:
+    """Tell the watching process nothing from now on: this is a fork of the process that it watches."""
+    global _watcher
+    _watcher = None
 
 
 def tell(word: str, value: object = "") -> None:

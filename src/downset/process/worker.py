@@ -1,13 +1,14 @@
 """The server of workers, which `isolation` starts. It imports what workers need, opens no file of a user, and forks a
 worker for each request: a process that nothing was done in before.
 
-python -P -m downset.process.worker PARENT, with a socket as stdin
+python -P -m downset.process.worker PARENT, with a socket as stdin; or a fork of PARENT (`serve_forked`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -18,15 +19,16 @@ import signal
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from downset.errors import DownsetError
 from downset.messages import Message
 from downset.process.garbage import uncollected
-from downset.process.supervisor import die_with
+from downset.process.supervisor import die_with, leave_watcher
 
-__all__: list[str] = []
+__all__ = ["serve_forked"]
 
 _LOOK_S = 1.0
 """How often to look whether the parent has ended; a fork of it may hold the socket open."""
@@ -34,8 +36,44 @@ _LOOK_S = 1.0
 
 def _main() -> None:
     _import(["numpy"], OPENBLAS_NUM_THREADS="1")  # a process with threads cannot be forked safely
-    parent, requests = int(sys.argv[1]), socket.socket(fileno=os.dup(0))
+    requests = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _serve(int(sys.argv[1]), requests)
+
+
+def serve_forked(parent: int, requests: int, printed: int) -> NoReturn:
+    """Serve in a fork of `parent`, which has one thread. Nothing is left of that process but what it imported: no file
+    or pipe is open, no signal has a handler, and what is printed goes to the file `printed`."""
+    try:
+        os.setsid()
+        leave_watcher()
+        faulthandler.disable()
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        for stream in (1, 2):
+            os.dup2(printed, stream)
+        os.dup2(requests, 0)
+        for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+            if number > 2:
+                with contextlib.suppress(OSError):  # the folder, which was open
+                    os.close(number)
+        requests = os.dup(0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if not sys.flags.safe_path:  # the folder of the program, or the current one
+            del sys.path[0]
+        _serve(parent, requests)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
+
+
+def _serve(parent: int, connection: int) -> NoReturn:
+    requests = socket.socket(fileno=connection)
     ended, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from downset.errors import UnsupportedError
-from downset.extras import onnxruntime_library
 from downset.formats.onnx.data_files import link_weights
 from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.mapped import align, has_packed
@@ -56,10 +55,10 @@ _LAYOUTS = "com.microsoft.nchwc"
 """The domain of operators whose blocks have the width of the processor's registers."""
 
 
-def make_form(path: Path, output: Path, level: Level) -> None:
+def make_form(path: Path, output: Path, level: Level) -> str:
     """Write `path` as ONNX Runtime optimises it at this level, with its weights and those that kernels packed in one
-    file next to `output`, aligned. Inputs and outputs are declared as `path` declares them. Raises UnsupportedError
-    where ONNX Runtime refuses the file."""
+    file next to `output`, aligned. Inputs and outputs are declared as `path` declares them. Returns the version of ONNX
+    Runtime. Raises UnsupportedError where it refuses the file."""
     with tempfile.TemporaryDirectory(prefix="downset-", dir=output.parent) as folder:
         whole = Path(folder) / output.name
         config = {
@@ -69,7 +68,7 @@ def make_form(path: Path, output: Path, level: Level) -> None:
         }
         options = {**DEFAULT.options, "graph_optimization_level": f"GraphOptimizationLevel.{_LEVELS[level]}"}
         settings = plain_settings(SessionSettings(level, options, config))
-        isolated(_WORKER, "optimise_here", {"path": str(path), "output": str(whole), "settings": settings})
+        told, _ = isolated(_WORKER, "optimise_here", {"path": str(path), "output": str(whole), "settings": settings})
         if not whole.exists():
             raise UnsupportedError(f"ONNX Runtime wrote no optimised form of {path.name}")
         link_weights(path, Path(folder))
@@ -78,6 +77,7 @@ def make_form(path: Path, output: Path, level: Level) -> None:
         if level == "none":
             _follow(model.graph, [next(filter(None, node.output), "") for node in original.graph.node])
         align(whole, model, output)
+    return str(told["version"])
 
 
 def _declare(graph: Any, original: Any) -> None:
@@ -112,13 +112,13 @@ def _follow(graph: Any, outputs: Sequence[str]) -> None:
     graph.node.extend(ordered)
 
 
-def bound_to(path: Path) -> ProcessorBound | None:
-    """The processor and the version of ONNX Runtime that the file is for, which are those of this process; None for a
-    file that runs on any."""
+def bound_to(path: Path, version: str) -> ProcessorBound | None:
+    """The processor and the version of ONNX Runtime that the file is for: this processor, and the version that made the
+    file. None for a file that runs on any."""
     layouts = any(node.domain == _LAYOUTS for node in read_skeleton(path).graph.node)
     if not layouts and not has_packed(path):
         return None
-    return ProcessorBound(processor(), onnxruntime_library().__version__, layouts)
+    return ProcessorBound(processor(), version, layouts)
 
 
 def run_shapes(path: Named, *, shapes: Shapes | None = None, seed: int = 0) -> dict[str, tuple[str, tuple[int, ...]]]:

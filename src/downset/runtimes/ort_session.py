@@ -100,9 +100,10 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def optimise_here(path: str, output: str, settings: Any = None) -> dict[str, npt.NDArray[Any]]:
-    """`optimise_offline` inside the worker process, or with `settings` `optimise_as`."""
-    open_session(quiet_library(), path, EXTENDED if settings is None else _settings(settings), optimised_path=output)
-    return {}
+    """`optimise_offline` inside the worker process, or with `settings` `optimise_as`. Returns the runtime's version."""
+    library = quiet_library()
+    open_session(library, path, EXTENDED if settings is None else _settings(settings), optimised_path=output)
+    return {"version": np.asarray(library.__version__)}
 
 
 def run_here(path: str, inputs: Inputs, file_order: bool) -> dict[str, npt.NDArray[Any]]:

@@ -178,10 +178,12 @@ def weights_brought(written: Path, *, source: Path, output: Path) -> Iterator[No
 
 def check_external(path: Path, model: Any) -> None:
     """Raise LoadError, as `external_path` does, if the data of any tensor of the model lie where they may not."""
+    checked = set()
     for tensor in tensors_of(model):
         for entry in tensor.external_data:
-            if entry.key == "location":
+            if entry.key == "location" and entry.value not in checked:
                 external_path(path, entry.value, tensor.name)
+                checked.add(entry.value)
 
 
 def external_path(path: Path, location: str, name: str = "") -> Path:

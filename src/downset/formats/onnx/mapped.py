@@ -49,10 +49,10 @@ def align(path: Path, model: Any, output: Path) -> None:
     in other files, are copied behind its end. For files that no other process reads. Raises LoadError where the place
     of weights is not valid, and OSError."""
     blobs = _blobs(path, model)
-    files = {name: external_path(path, name) for name, *_ in blobs}
     if not blobs:
         save(model, output)
         return
+    files = _files(path, blobs)
     main = max(files, key=lambda name: files[name].stat().st_size)
     data, end = output.with_name(data_name(output)), files[main].stat().st_size
     places = {blob: blob[1] for blob in blobs if blob[0] == main and blob[1] % _step(blob) == 0}
@@ -62,7 +62,7 @@ def align(path: Path, model: Any, output: Path) -> None:
             places[blob] = -(-end // _step(blob)) * _step(blob)
             file.write(b"\0" * (places[blob] - end))
             file.flush()  # this very file may be read
-            file.writelines(_ranges(path, [blob])[blob].pieces())
+            file.writelines(_ranges(files, [blob])[blob].pieces())
             end = places[blob] + blob[2]
     _rename(path, model, places, data.name)
     files[main].replace(data)
@@ -94,7 +94,7 @@ def write_mapped(path: Path, model: Any, output: Path) -> None:
     what was read. Raises LoadError where the place of weights is not valid, and what `write_whole` and `check_model`
     raise."""
     blobs = _blobs(path, model)
-    places, ranges = _layout(blobs), _ranges(path, blobs)
+    places, ranges = _layout(blobs), _ranges(_files(path, blobs), blobs)
     data = output.with_name(data_name(output))
 
     def check(part: Path) -> None:
@@ -146,7 +146,7 @@ def _blobs(path: Path, model: Any) -> list[Blob]:
         used += packed
         (unread if packed else used).append(plain)
     blobs = [*dict.fromkeys([*used, *unread])]
-    sizes = {name: external_path(path, name).stat().st_size for name in {blob[0] for blob in blobs}}
+    sizes = {name: file.stat().st_size for name, file in _files(path, blobs).items()}
     for name, start, nbytes in blobs:
         if start < 0 or nbytes < 0 or start + nbytes > sizes[name]:
             raise LoadError(f"{path}: weights end outside {name}, which has {sizes[name]} bytes")
@@ -166,9 +166,13 @@ def _layout(blobs: Sequence[Blob]) -> dict[Blob, int]:
     return places
 
 
-def _ranges(path: Path, blobs: Sequence[Blob]) -> dict[Blob, FileRange]:
-    files = {name: external_path(path, name) for name in {blob[0] for blob in blobs}}
-    states = {name: file_state(file.stat()) for name, file in files.items()}
+def _files(path: Path, blobs: Sequence[Blob]) -> dict[str, Path]:
+    """The files of these places, by the name in the model."""
+    return {name: external_path(path, name) for name in dict.fromkeys(blob[0] for blob in blobs)}
+
+
+def _ranges(files: Mapping[str, Path], blobs: Sequence[Blob]) -> dict[Blob, FileRange]:
+    states = {name: file_state(files[name].stat()) for name in {blob[0] for blob in blobs}}
     return {blob: FileRange(str(files[blob[0]]), *blob[1:], states[blob[0]]) for blob in blobs}
 
 
