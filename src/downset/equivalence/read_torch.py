@@ -9,6 +9,7 @@ before a window is read as pads of the window.
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections import defaultdict
@@ -82,7 +83,7 @@ class _ProgramReader:
         for call in program.calls:
             if call.results and call.results[0].name in paddings:  # its name stands for what it pads, as that is now
                 self.number[call.results[0].name] = self.number[paddings[call.results[0].name].of.name]
-            elif not self._cut_weight(call):
+            elif not self._view_of_weight(call):
                 self._call(call, paddings)
         outputs = tuple(self.number[name] for name in program.outputs)
         named = {("input", value.name): place for value, place in zip((*program.inputs, *states), inputs, strict=True)}
@@ -112,9 +113,10 @@ class _ProgramReader:
         self.number[value.name] = len(self.values) - 1
         return len(self.values) - 1
 
-    def _cut_weight(self, call: TorchCall) -> bool:
-        """Whether a call is of a rewrite and only cuts rows out of a weight; then its result is added as a constant."""
-        if len(call.results) != 1 or call.results[0].name not in self.new or call.target != "aten.slice.Tensor":
+    def _view_of_weight(self, call: TorchCall) -> bool:
+        """Whether a call is of a rewrite and only cuts rows out of a weight or gives it other sizes; then its result is
+        added as a constant."""
+        if len(call.results) != 1 or call.results[0].name not in self.new or call.target not in _VIEWS:
             return False
         meaning = meaning_of(call)
         if meaning is None:
@@ -122,9 +124,15 @@ class _ProgramReader:
         weight, value = self.values[self.number[meaning.inputs[0].name]], call.results[0]
         if weight.content is None:
             return False
+        form = ("constant", value.dtype, value.shape)
+        if meaning.kind == "Reshape":
+            sizes = tuple(meaning.inputs[1].tolist())
+            if sizes != value.shape or math.prod(sizes) != math.prod(weight.shape or ()):
+                return False
+            self._add(value, form, lambda: array_of(weight).tobytes())
+            return True
         start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
         cut = (*[slice(None)] * axis, slice(start, end, step))
-        form = ("constant", value.dtype, value.shape)
         self._add(value, form, lambda: np.ascontiguousarray(array_of(weight)[cut]).tobytes())
         return True
 
@@ -218,6 +226,7 @@ class _ProgramReader:
         return len(self.values) - 1
 
 
+_VIEWS = ("aten.slice.Tensor", "aten.reshape.default")
 _VERSION = 22
 """The version of ONNX's operators whose meaning known calls have."""
 

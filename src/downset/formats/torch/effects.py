@@ -42,6 +42,7 @@ _FRESH = frozenset(
         "hardsigmoid",
         "hardswish",
         "hardtanh",
+        "instance_norm",
         "layer_norm",
         "leaky_relu",
         "linear",

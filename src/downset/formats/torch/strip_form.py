@@ -27,21 +27,31 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import RowForm
 
-__all__ = ["strip_form", "strip_rows"]
+__all__ = ["runs_again", "strip_form", "strip_rows"]
 
 
 def strip_rows(graph: Graph, form: RowForm) -> RowForm:
     """The row form of a `.pt2` file's network, with operators marked as whole of which a strip cannot be stated: pools
     that round up, averages that leave padding out, resizes but by a power of two, and calls that write into an input or
     a weight of the program."""
-    if "writes outside" not in graph.facts:
-        graph.facts["writes outside"] = writes_outside(_file_program(graph))
-    outside: frozenset[int] = graph.facts["writes outside"]
+    outside = _writes_outside(graph)
     ops = [
         replace(row_op, whole=True) if place in outside or not _can_be_stated(graph, op) else row_op
         for op, row_op, place in zip(graph.ops, form.ops, graph.source.op_index, strict=True)
     ]
     return replace(form, ops=tuple(ops))
+
+
+def runs_again(graph: Graph) -> bool:
+    """Whether operators may run again later: none writes into what another one reads or the caller holds."""
+    return not _writes_outside(graph) and not any(op.after for op in graph.ops)
+
+
+def _writes_outside(graph: Graph) -> frozenset[int]:
+    if "writes outside" not in graph.facts:
+        graph.facts["writes outside"] = writes_outside(_file_program(graph))
+    outside: frozenset[int] = graph.facts["writes outside"]
+    return outside
 
 
 def _file_program(graph: Graph) -> TorchProgram:
@@ -87,17 +97,17 @@ class _Weights:
         self._number = {graph.tensors[tensor].name: tensor for tensor in graph.constants}
 
     def cut(self, edit: Edit, op: Op) -> tuple[list[Op], tuple[int, ...]]:
-        """(operators that cut rows out of weights, the inputs of the operator with these rows)."""
+        """(operators that cut rows out of weights or give them other sizes, the inputs of the operator with these)."""
         graph, cuts, inputs = self._graph, [], list(op.inputs)
         for position, tensor in enumerate(op.inputs):
             part = graph.source.parts.get(tensor)
             if part is None or tensor not in graph.constants:
                 continue
-            ((axis, start, stop),) = part.box
             meta = graph.tensors[tensor]
             rows = edit.add_tensor(f"{meta.name}/cut", meta.shape, meta, role="constant", part=part)
-            bounds = _bounds(edit, meta, start, stop, axis)
-            cuts.append(Op(f"{op.name}/cut{position}", "Slice", (self._whole(edit, part.of), *bounds), (rows,)))
+            bounds = [bound for axis, start, stop in part.box for bound in _bounds(edit, meta, start, stop, axis)]
+            kind = "Slice" if bounds else "Reshape"
+            cuts.append(Op(f"{op.name}/cut{position}", kind, (self._whole(edit, part.of), *bounds), (rows,)))
             inputs[position] = rows
         return cuts, tuple(inputs)
 
