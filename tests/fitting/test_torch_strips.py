@@ -1,9 +1,11 @@
 """Strips of rows in exported programs: PyTorch's own loader computes the same from the file in strips, a proof says so,
 and it says so of no file that computes something else."""
 
+import gc
 import json
 import random
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,3 +258,47 @@ def test_who_reads_an_overwritten_value_by_an_older_name_reads_the_new_one(tmp_p
     graph = load(saved(tmp_path / "m.pt2", Twice(), 1, 3, 8, 8))
     last = graph.ops[-1]
     assert last.inputs[0] == last.inputs[1] == graph.ops[-2].outputs[0]
+
+
+@pytest.mark.parametrize(
+    "name, axis, size", [("conv2d", 2, 8), ("conv2d", 2, 32), ("max_pool2d", 3, 3), ("relu", -1, 0)]
+)
+def test_a_file_that_states_a_false_size_or_type_is_refused(tmp_path, name, axis, size):
+    """Plans and proofs rest on the sizes of what calls make, which the file only states."""
+    layers = [
+        torch.nn.Conv2d(3, 4, 3, padding=1),
+        torch.nn.MaxPool2d(2),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+    ]
+
+    def change(data):
+        model = json.loads(data)
+        meta = model["graph_module"]["graph"]["tensor_values"][name]
+        meta.update({"dtype": 8} if axis < 0 else {})
+        meta["sizes"][axis] = meta["sizes"][axis] if axis < 0 else {"as_int": size}
+        return json.dumps(model).encode()
+
+    path = edited(saved(tmp_path / "m.pt2", torch.nn.Sequential(*layers), 1, 3, 16, 16), tmp_path / "f.pt2", change)
+    with pytest.raises(ds.LoadError, match=f"'{name}' is float.*and PyTorch makes float32"):
+        ds.fit(path, output=tmp_path / "o.pt2", strips=2, time_limit_s=0.3)
+    assert not (tmp_path / "o.pt2").exists()
+
+
+def test_a_program_in_memory_is_fitted_as_its_file_is(tmp_path):
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(inplace=True), torch.nn.Conv2d(16, 16, 3, padding=1)]
+    module, value = torch.nn.Sequential(*layers, torch.nn.MaxPool2d(4)).eval(), torch.randn(1, 3, 64, 64)
+    program = torch.export.export(module, (value,))
+    result = ds.fit(program, strips=8, time_limit_s=0.5)
+    assert result.shipped == "strips" and result.outputs.proven and result.measured.after < result.measured.before
+    assert result.output_path is None and result.graph.source.path not in str(result.command)
+    torch.testing.assert_close(result.program.module()(value), module(value))
+    folder = Path(result.graph.source.path).parent
+    assert folder.exists()
+    del result
+    gc.collect()
+    assert not folder.exists()
+    with pytest.raises(ds.LoadError, match="symbolic shape; export with fixed sizes"):
+        sizes = ({0: torch.export.Dim("batch")},)
+        ds.fit(torch.export.export(module, (torch.randn(2, 3, 64, 64),), dynamic_shapes=sizes))

@@ -1,5 +1,5 @@
-"""Normalisations and means over rows of exported programs in two passes: PyTorch's own loader computes the same, a proof
-says so, and it says so of no file that computes something else."""
+"""Normalisations and means over rows of exported programs in two passes: PyTorch's own loader computes the same, a
+proof says so, and it says so of no file that computes something else."""
 
 import json
 import random

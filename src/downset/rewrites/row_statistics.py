@@ -58,9 +58,9 @@ def _instance_site(
     if any(graph.constant(tensor) is None for tensor in op.inputs[1:3]):
         return
     source, result, shape = op.inputs[0], op.outputs[0], graph.tensors[op.inputs[0]].shape
-    parameters = (*op.inputs[1:3], float(op.attrs.get("epsilon", 1e-5)))
+    scale, bias, epsilon = op.inputs[1], op.inputs[2], float(op.attrs.get("epsilon", 1e-5))
     if len(shape) == 4 and shape[2] > 1:
-        yield Site((index,), source, result, shape[1], *parameters)
+        yield Site((index,), source, result, shape[1], scale, bias, epsilon)
         return
     before, behind = made_by[source], read_by[result][0] if len(read_by[result]) == 1 else -1
     if min(before, behind) < 0 or {*graph.outputs} & {source, result} or len(read_by[source]) != 1:
@@ -70,7 +70,7 @@ def _instance_site(
     if {one.kind, two.kind} != {"Reshape"} or len(image) != 4 or graph.tensors[two.outputs[0]].shape != image:
         return
     if len(shape) == 3 and shape[0] == image[0] and image[1] % shape[1] == 0 and image[2] > 1 and not two.after:
-        yield Site((before, index, behind), one.inputs[0], two.outputs[0], shape[1], *parameters)
+        yield Site((before, index, behind), one.inputs[0], two.outputs[0], shape[1], scale, bias, epsilon)
 
 
 def _simple_site(graph: Graph, index: int, op: Op) -> Iterator[Site]:
@@ -112,11 +112,11 @@ def _pytorch_site(graph: Graph, index: int, op: Op) -> Iterator[Site]:
     else:
         scale, bias, *kept, own, _, epsilon, _ = given
         groups = shape[1] if own and kept == [None, None] else 0
-    parameters = [ABSENT if one is None else op.inputs[one["tensor"]] for one in (scale, bias)]
-    constant = all(one == ABSENT or graph.constant(one) is not None for one in parameters)
-    if groups and shape[1] % groups == 0 and constant and (parameters[0] != ABSENT or parameters[1] == ABSENT):
+    scale, bias = (ABSENT if one is None else op.inputs[one["tensor"]] for one in (scale, bias))
+    constant = all(one == ABSENT or graph.constant(one) is not None for one in (scale, bias))
+    if groups and shape[1] % groups == 0 and constant and (scale != ABSENT or bias == ABSENT):
         by_element = op.kind == "aten::layer_norm.default"
-        yield Site((index,), op.inputs[0], op.outputs[0], groups, *parameters, float(epsilon), by_element=by_element)
+        yield Site((index,), op.inputs[0], op.outputs[0], groups, scale, bias, float(epsilon), by_element)
 
 
 def _function_site(graph: Graph, made_by: Sequence[int], index: int, op: Op) -> Iterator[Site]:
@@ -148,8 +148,8 @@ def _function_site(graph: Graph, made_by: Sequence[int], index: int, op: Op) -> 
     except ValueError:  # another operator, or another number of inputs
         return
     whole, shape = _unreshaped(graph, made_by, x), graph.tensors[x].shape
-    parameters = tuple(_unreshaped(graph, made_by, tensor) for tensor in (scale, bias))
-    values = [graph.constant(tensor) for tensor in parameters]
+    factors, added = (_unreshaped(graph, made_by, tensor) for tensor in (scale, bias))
+    values = [graph.constant(tensor) for tensor in (factors, added)]
     epsilon = graph.constant(_unreshaped(graph, made_by, least))
     means = graph.tensors[mean].shape
     if (
@@ -161,7 +161,7 @@ def _function_site(graph: Graph, made_by: Sequence[int], index: int, op: Op) -> 
         and epsilon.size == 1
         and graph.tensors[scale].shape == graph.tensors[bias].shape == (1, image[1], 1)
     ):
-        yield Site((index,), whole, op.outputs[0], shape[1], *parameters, float(epsilon.reshape(())))
+        yield Site((index,), whole, op.outputs[0], shape[1], factors, added, float(epsilon.reshape(())))
 
 
 def _unreshaped(graph: Graph, made_by: Sequence[int], tensor: int) -> int:
