@@ -347,11 +347,12 @@ def _nearest(read: _Arguments) -> Meaning:
 
 
 def _attention(read: _Arguments) -> Meaning:
-    if _float(read(4, "dropout_p", 0.0)) != _float(0.0) or _flag(read(7, "enable_gqa", False)):
+    if _float(read(4, "dropout_p", 0.0)) != _float(0.0):
         raise ValueError("dropout_p")
     scale = read(6, "scale")
     settings = {
         "is_causal": (2, _flag(read(5, "is_causal", False))),
+        "enable_gqa": (2, _flag(read(7, "enable_gqa", False))),
         "scale": None if scale is None else _float(scale),
     }
     inputs = (read(0, "query"), read(1, "key"), read(2, "value"), read(3, "attn_mask"))

@@ -8,16 +8,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from downset.errors import UnsupportedError
+from downset.formats.torch.archive import DTYPES
 from downset.graph.core import Graph, Op
 
-__all__ = ["Argument", "argument", "new_call"]
+__all__ = ["ONES", "TRIANGLE", "Argument", "argument", "new_call"]
 
 Argument = dict[str, Any]
 
 
-def argument(name: str, content: Argument) -> Argument:
-    """A positional argument in the file's form."""
-    return {"name": name, "arg": content, "kind": 1}
+ONES, TRIANGLE = "aten::new_ones.default", "aten::tril.default"
+"""Kinds of the calls that make the mask of some rows of causal attention: ones, and zeros above a diagonal."""
+_BOOL = next(number for number, name in DTYPES.items() if name == "bool")
+
+
+def argument(name: str, content: Argument, *, positional: bool = True) -> Argument:
+    """An argument in the file's form."""
+    return {"name": name, "arg": content, "kind": 1 if positional else 2}
 
 
 def new_call(graph: Graph, op: Op, names: Mapping[int, str]) -> tuple[str, list[Argument]]:
@@ -55,11 +61,17 @@ def new_call(graph: Graph, op: Op, names: Mapping[int, str]) -> tuple[str, list[
             target = f"{op.kind.lower()}.{'Scalar' if number else 'Tensor'}"
         case "Sqrt":
             target = "sqrt.default"
+        case kind if kind == ONES:
+            given |= {"size": {"as_ints": list(result.shape)}, "dtype": {"as_scalar_type": _BOOL}}
+            target = "new_ones.default"
+        case kind if kind == TRIANGLE:
+            given |= {"diagonal": {"as_int": op.attrs["diagonal"]}}
+            target = "tril.default"
         case "Identity":
             target = "clone.default"
         case _:
             raise UnsupportedError(f"{graph.name}: {op.kind} {op.name!r} is not written to .pt2 files")
-    return target, [argument(name, content) for name, content in given.items()]
+    return target, [argument(name, content, positional=name != "dtype") for name, content in given.items()]
 
 
 def _number(graph: Graph, tensor: int) -> Any:

@@ -118,9 +118,11 @@ class _BodyWriter:
         if name in _RESHAPES:
             source = {"as_tensor": {"name": self.names[op.inputs[0]]}}
             return "reshape.default", [argument("self", source), argument("shape", {"as_ints": list(shape)})]
+        rows = kind_of(op.kind).rows
+        if rows == "attention" and len(op.inputs) > 3:
+            node = {**node, "inputs": _with_mask(node["inputs"])}
         left = iter(self.names[tensor] for tensor in op.inputs)
         arguments = [{**argument, "arg": _renamed(argument["arg"], left)} for argument in node["inputs"]]
-        rows = kind_of(op.kind).rows
         if rows in ("window", "transposed window"):
             arguments = _with_pads(op, arguments)
         elif rows == "resize":
@@ -148,6 +150,14 @@ def _with_pads(op: Op, arguments: list[Argument]) -> list[Argument]:
         for name in _WINDOWS[kind]
     ]
     return [*first, *(one for name, one in given.items() if name not in stated)]
+
+
+def _with_mask(arguments: list[Argument]) -> list[Argument]:
+    """The arguments of an attention with a mask, which makes a causal one see what it says."""
+    given = {one["name"]: one for one in arguments if one["name"] not in ("attn_mask", "is_causal")}
+    tensors = [given.pop(name) for name in ("query", "key", "value")]
+    mask = argument("attn_mask", {"as_tensor": {"name": ""}})
+    return [*tensors, mask, *({**one, "kind": 2} for one in given.values())]
 
 
 def _with_size(arguments: list[Argument], size: list[int]) -> list[Argument]:
