@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from downset.equivalence.meaning import ATTENTION, GROUP_NORM
-from downset.formats.torch.program import TorchCall, TorchValue
+from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
 __all__ = ["FILLS", "Meaning", "elementwise_settings", "meaning_of"]
 
@@ -44,6 +44,8 @@ _UNARY = {
     "log": "Log",
     "sqrt": "Sqrt",
     "rsqrt": "Sqrt",
+    "cos": "Cos",
+    "sin": "Sin",
     "abs": "Abs",
     "neg": "Neg",
     "erf": "Erf",
@@ -359,6 +361,14 @@ def _attention(read: _Arguments) -> Meaning:
     return Meaning(ATTENTION, settings, inputs)
 
 
+def _cast(read: _Arguments) -> Meaning:
+    dtype = read(1, "dtype")
+    _flag(read(2, "non_blocking", False)), _flag(read(3, "copy", False))  # which change no value
+    if read.call.target != "aten.to.dtype" or not isinstance(dtype, TorchSetting) or read(4, "memory_format"):
+        raise ValueError("dtype")
+    return Meaning("Cast", {"to": (dtype.kind, dtype.value)}, (read(0, "self"),))
+
+
 def _division(read: _Arguments) -> Meaning:
     source, axis = read(0, "self"), _integer(read(2, "dim", 0)) % _rank(read(0, "self"))
     names = {"chunk": "chunks", "split_with_sizes": "split_sizes"}
@@ -407,6 +417,7 @@ _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "mean": _mean,
+    "to": _cast,
     "upsample_nearest2d": _nearest,
     "scaled_dot_product_attention": _attention,
     "dropout": _identity,

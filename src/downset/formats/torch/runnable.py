@@ -15,6 +15,7 @@ from typing import Any
 from downset.errors import LoadError, UnsupportedError
 from downset.extras import torch_library
 from downset.formats.torch.archive import DTYPES, STRIDED, TRUST, Archive
+from downset.formats.torch.effects import OPERATORS
 from downset.formats.torch.exported import given_tensors, operators_of, program_of
 from downset.formats.torch.program import TorchProgram, TorchSetting, TorchValue, values_in
 from downset.formats.torch.read import archive_program, trusted_program
@@ -164,7 +165,7 @@ def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     operator = getattr(packet, overload, None) if overload.isidentifier() else None
     if not isinstance(operator, torch._ops.OpOverload):
         raise UnsupportedError(f"this PyTorch ({torch.__version__}) has no operator {target}; ", TRUST)
-    public = name[0] != "_" or name.startswith("_assert_") or torch.Tag.core in operator.tags
+    public = name[0] != "_" or name.startswith("_assert_") or name in OPERATORS or torch.Tag.core in operator.tags
     if not public or any(argument.name == "filename" for argument in operator._schema.arguments):
         raise UnsupportedError(f"{target} is not run from a file that is not trusted; ", TRUST)
     return operator  # type: ignore[no-any-return]

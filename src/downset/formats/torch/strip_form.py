@@ -81,6 +81,10 @@ def _can_be_stated(graph: Graph, op: Op) -> bool:
     if kind_of(op.kind).rows == "resize":  # PyTorch multiplies places by a float
         before, behind = (graph.tensors[tensor].shape[2:] for tensor in (op.inputs[0], op.outputs[0]))
         return all(out % size == 0 and (out // size).bit_count() == 1 for size, out in zip(before, behind, strict=True))
+    if op.kind == "aten::slice.Tensor":
+        return "starts" in op.attrs
+    if op.kind in ("aten::contiguous.default", "aten::clone.default"):  # without another layout
+        return not op.attrs["call"]["args"][1:] and not op.attrs["call"]["kwargs"]
     left_out = any(op.attrs.get("pads", ())) and not op.attrs.get("count_include_pad", 1)
     return not (kind_of(op.kind).pools and (op.attrs.get("ceil_mode") or left_out))
 

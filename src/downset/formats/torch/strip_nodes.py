@@ -127,6 +127,10 @@ class _BodyWriter:
             arguments = _with_pads(op, arguments)
         elif rows == "resize":
             arguments = _with_size(arguments, list(shape[2:]))
+        elif rows == "slice":
+            bounds = {"dim": op.attrs["axes"], "start": op.attrs["starts"], "end": op.attrs["ends"]}
+            stated = [argument(name, {"as_int": value}) for name, (value,) in bounds.items()]
+            arguments = [arguments[0], *stated]
         return f"{name.removesuffix('_')}.{overload}", arguments
 
 
