@@ -50,6 +50,21 @@ def periods() -> list[str]:
     return lines(["", "`pico`", "`exact`", "bound"], body)
 
 
+def tokens_over_devices() -> list[str]:
+    head = ["planned on `rpi_8`", "period, ms", "devices of each stage", "computed twice", "most memory of a device, B"]
+    body = (
+        [
+            f"`{row['method']}`{', proven' * row['proven']}",
+            f"{row['period_ms']:.1f}",
+            ", ".join(map(str, row["devices"])),
+            f"{row['redundant']:.1%}",
+            f"{row['memory_bytes']:,}",
+        ]
+        for row in load_rows("pico_tokens")
+    )
+    return lines(head, body)
+
+
 def clusters() -> list[str]:
     rows = {(row["network"], row["cluster"]): row for row in load_rows("pico_compare")}
 
@@ -105,6 +120,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "periods": periods,
     "clusters": clusters,
     "networks with skips": skips,
+    "tokens over devices": tokens_over_devices,
     "statements of PICO's figures": statements,
     "testbed": lambda: page_table(load_rows("testbed_periods")),
     "replans": replans,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from downset.equivalence.claims import Box, Unproven, array_of, whole
 from downset.equivalence.file_network import ABSENT, FileNode
 from downset.equivalence.identities import Place, aligned, broadcast, integers_of, same_settings
@@ -51,19 +53,39 @@ def product(place: Place, node: FileNode, out: Box) -> None:
 
 
 def attention(place: Place, node: FileNode, out: Box) -> None:
-    """Rows of queries against all keys and values of the same batch, with those rows of a mask."""
-    same_settings(place.node, node)
-    if number(node, "is_causal", 0) or len(place.node.inputs) != len(node.inputs):
-        raise Unproven("which keys a row sees follows from its place among all")
+    """Rows of queries against all keys and values of the same batch, with those rows of a mask. A causal attention may
+    have that mask as a constant."""
+    causal = frozenset({"is_causal"})
+    same_settings(place.node, node, without=causal)
     query, keys, values = (whole(place.first.values[tensor]) for tensor in node.inputs[:3])
     if not len(query) == len(keys) == len(values) == len(out) or out[-1] != values[-1]:
         raise Unproven("its dimensions are not understood")
+    if number(node, "is_causal", 0):
+        _sees_earlier(place, out[-2], keys[-2][1])
+    elif number(place.node, "is_causal", 0) or len(place.node.inputs) != len(node.inputs):
+        raise Unproven("it sees other keys")
     place.holds(0, node.inputs[0], (*out[:-1], query[-1]))
+    shares, batches = number(node, "enable_gqa", 0), whole(place.first.values[node.outputs[0]])[:-2]
+    if shares and out[:-2] != batches:
+        raise Unproven("it makes some of the heads that share keys")
     for position, full in ((1, keys), (2, values)):
-        place.holds(position, node.inputs[position], (*aligned(full[:-2], out[:-2]), *full[-2:]))
+        heads = full[:-2] if shares else aligned(full[:-2], out[:-2])
+        place.holds(position, node.inputs[position], (*heads, *full[-2:]))
     for target in node.inputs[3:]:
         full = whole(place.first.values[target])
         place.holds(3, target, (*aligned(full[:-1], out[:-1]), full[-1]))
+
+
+def _sees_earlier(place: Place, rows: tuple[int, int], keys: int) -> None:
+    """Prove that these rows of queries, and no others, see the keys up to their own places."""
+    if number(place.node, "is_causal", 0):
+        if len(place.node.inputs) != 3 or rows[0]:  # places are counted from the first row that is there
+            raise Unproven("its rows are at other places")
+        return
+    seen = place.value(3)
+    mask = np.tri(rows[1], keys, dtype=bool)[slice(*rows)]
+    if seen is None or seen.content is None or not np.array_equal(array_of(seen), mask) or seen.dtype != "bool":
+        raise Unproven("its mask does not say which keys its rows see")
 
 
 def connected(place: Place, node: FileNode, out: Box) -> None:

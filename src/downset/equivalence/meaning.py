@@ -18,6 +18,7 @@ from downset.graph.kinds import FUSED_CONV
 __all__ = [
     "ATTENTION",
     "ELEMENTWISE",
+    "GROUP_NORM",
     "LAYER_NORMS",
     "PRODUCTS",
     "PYTORCH",
@@ -61,6 +62,8 @@ PYTORCH = ("version of PyTorch's operators",)
 """The setting that exported programs have, and no other files."""
 ATTENTION = "torch::scaled_dot_product_attention"
 """PyTorch's attention of queries, keys and values, with a mask that may be absent."""
+GROUP_NORM = "torch::group_norm"
+"""PyTorch's normalisation of groups of channels, whose scale and bias, which may be absent, are for each channel."""
 
 _WINDOWED = frozenset({"Conv", "AveragePool", "MaxPool", "LpPool"})
 _TFLITE_WINDOWED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"})
@@ -136,9 +139,11 @@ def number(node: FileNode, name: str, default: int) -> int:
 
 
 def real(node: FileNode, name: str, default: float) -> float:
-    """A float setting of ONNX."""
+    """A float setting of ONNX, or of PyTorch, whose floats have twice the bytes."""
     value = node.settings.get(name)
-    return default if not isinstance(value, tuple) else float(struct.unpack("<f", value[1])[0])
+    if not isinstance(value, tuple):
+        return default
+    return float(struct.unpack("<d" if len(value[1]) == struct.calcsize("<d") else "<f", value[1])[0])
 
 
 def integers(node: FileNode, name: str, default: Sequence[int]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ before a window is read as pads of the window.
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections import defaultdict
@@ -26,7 +27,7 @@ from downset.equivalence.torch_meaning import Meaning, meaning_of
 from downset.equivalence.torch_padding import Padding, padding_of, with_padding
 from downset.errors import LoadError
 from downset.formats.certificates import read_certificate
-from downset.formats.torch.archive import Archive
+from downset.formats.torch.archive import DTYPES, Archive
 from downset.formats.torch.effects import overwritten, owners, owners_outside, written_names
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchSetting, TorchValue, values_in
 from downset.formats.torch.read import archive_program
@@ -82,7 +83,7 @@ class _ProgramReader:
         for call in program.calls:
             if call.results and call.results[0].name in paddings:  # its name stands for what it pads, as that is now
                 self.number[call.results[0].name] = self.number[paddings[call.results[0].name].of.name]
-            elif not self._cut_weight(call):
+            elif not self._view_of_weight(call) and not self._mask(call):
                 self._call(call, paddings)
         outputs = tuple(self.number[name] for name in program.outputs)
         named = {("input", value.name): place for value, place in zip((*program.inputs, *states), inputs, strict=True)}
@@ -112,9 +113,10 @@ class _ProgramReader:
         self.number[value.name] = len(self.values) - 1
         return len(self.values) - 1
 
-    def _cut_weight(self, call: TorchCall) -> bool:
-        """Whether a call is of a rewrite and only cuts rows out of a weight; then its result is added as a constant."""
-        if len(call.results) != 1 or call.results[0].name not in self.new or call.target != "aten.slice.Tensor":
+    def _view_of_weight(self, call: TorchCall) -> bool:
+        """Whether a call is of a rewrite and only cuts rows out of a weight or gives it other sizes; then its result is
+        added as a constant."""
+        if len(call.results) != 1 or call.results[0].name not in self.new or call.target not in _VIEWS:
             return False
         meaning = meaning_of(call)
         if meaning is None:
@@ -122,10 +124,36 @@ class _ProgramReader:
         weight, value = self.values[self.number[meaning.inputs[0].name]], call.results[0]
         if weight.content is None:
             return False
+        form = ("constant", value.dtype, value.shape)
+        if meaning.kind == "Reshape":
+            sizes = tuple(meaning.inputs[1].tolist())
+            if sizes != value.shape or math.prod(sizes) != math.prod(weight.shape or ()):
+                return False
+            self._add(value, form, lambda: array_of(weight).tobytes())
+            return True
         start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
         cut = (*[slice(None)] * axis, slice(start, end, step))
-        form = ("constant", value.dtype, value.shape)
         self._add(value, form, lambda: np.ascontiguousarray(array_of(weight)[cut]).tobytes())
+        return True
+
+    def _mask(self, call: TorchCall) -> bool:
+        """Whether a call is of a rewrite and makes ones or cuts a triangle out of them; then its result is added as a
+        constant. It is computed from what the call says."""
+        if len(call.results) != 1 or call.results[0].name not in self.new:
+            return False
+        read, value, names = call.args, call.results[0], [name for name, _ in call.names]
+        form = ("constant", value.dtype, value.shape)
+        if call.target == "aten.new_ones.default" and names == ["self", "size", "dtype"]:
+            if read[1:] != ([*(value.shape or ())],) or call.kwargs != {"dtype": TorchSetting("as_scalar_type", _BOOL)}:
+                return False
+            self._add(value, form, lambda: np.ones(value.shape or (), bool).tobytes())
+            return True
+        if call.target != "aten.tril.default" or names != ["self", "diagonal"] or call.kwargs or value.dtype != "bool":
+            return False
+        ones = self.values[self.number[read[0].name]]
+        if ones.content is None or ones.shape != value.shape or ones.dtype != "bool" or type(read[1]) is not int:
+            return False
+        self._add(value, form, lambda: np.tril(array_of(ones), read[1]).tobytes())
         return True
 
     def _check_writes(self) -> None:
@@ -218,6 +246,8 @@ class _ProgramReader:
         return len(self.values) - 1
 
 
+_BOOL = next(number for number, name in DTYPES.items() if name == "bool")
+_VIEWS = ("aten.slice.Tensor", "aten.reshape.default")
 _VERSION = 22
 """The version of ONNX's operators whose meaning known calls have."""
 

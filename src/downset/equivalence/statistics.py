@@ -1,12 +1,12 @@
 """Normalisations of the original as their parts: means and variances of rows, what is joined of them, and the values.
 
 An InstanceNormalization is (x - mean) / sqrt(variance + epsilon) · scale + bias over each channel; between two
-reshapes it normalises groups of channels. A LayerNormalization of an image from its channels or its rows on does the
-same over the image or over each channel, with a scale and a bias for each element. The mean of rows of one length is
-the mean of their means, and the variance is the mean of their variances plus the variance of their means. A global mean
-is the mean of the means of rows. ONNX Runtime writes a GroupNormalization in plain operators (its function), whose
-variance is the mean of squares less the square of the mean. So the parts below compute the same up to rounding. A
-certificate names them by the tensor that the normalisation or the mean makes.
+reshapes it normalises groups of channels, as PyTorch's group normalisation does. A LayerNormalization of an image from
+its channels or its rows on does the same over the image or over each channel, with a scale and a bias for each element.
+The mean of rows of one length is the mean of their means, and the variance is the mean of their variances plus the
+variance of their means. A global mean is the mean of the means of rows. ONNX Runtime writes a GroupNormalization in
+plain operators (its function), whose variance is the mean of squares less the square of the mean. So the parts below
+compute the same up to rounding. A certificate names them by the tensor that the normalisation or the mean makes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from downset.equivalence.claims import array_of
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
-from downset.equivalence.meaning import integers, number, real
+from downset.equivalence.meaning import GROUP_NORM, PYTORCH, integers, number, real
+from downset.equivalence.torch_meaning import elementwise_settings
 
 __all__ = ["with_statistics"]
 
@@ -41,15 +42,16 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
             parts.simple(node, named)
             if node.kind == "Reshape" and f"{network.values[node.outputs[0]].label}/grouped" in named:
                 parts.in_plain_operators(_Function(network, maker), node)
-        if node.kind != "InstanceNormalization" or len(node.inputs) != 3 or len(node.outputs) != 1:
+        shape = network.values[node.inputs[0]].shape or () if node.inputs and node.inputs[0] != ABSENT else ()
+        if node.kind not in ("InstanceNormalization", GROUP_NORM) or len(node.outputs) != 1 or len(shape) < 3:
             continue
-        shape = network.values[node.inputs[0]].shape or ()
-        source, result, groups = node.inputs[0], node.outputs[0], shape[1] if len(shape) == 4 else 0
+        source, result = node.inputs[0], node.outputs[0]
+        groups = shape[1] if node.kind != GROUP_NORM else number(node, "num_groups", 0)
         if len(shape) == 3:
             before, behind = maker.get(source), read_by.get(result, [])
             if before is None or before.kind != "Reshape" or len(behind) != 1 or behind[0].kind != "Reshape":
                 continue
-            source, result, groups = before.inputs[0], behind[0].outputs[0], shape[1]
+            source, result = before.inputs[0], behind[0].outputs[0]
         image = network.values[source].shape or ()
         if (
             len(image) != 4
@@ -58,13 +60,14 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
             or image[1] % max(groups, 1)
         ):
             continue
-        if groups and f"{network.values[result].label}/grouped" in named:
+        if groups > 0 and f"{network.values[result].label}/grouped" in named:
             parts.normalisation(node, source, result, groups)
     return parts.network()
 
 
 Array = npt.NDArray[np.generic]
-_Parameters = tuple[float, Array, list[Array]]
+_Parameters = tuple[float, list[Array]]
+"""Epsilon; the scale, and behind it the bias, as far as they are there, for tensors of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class _StatisticsWriter:
             return
         if node.kind == "LayerNormalization" and f"{result.label}/grouped" in named:
             axis = number(node, "axis", -1) % 4
-            if axis in (1, 2) and number(node, "stash_type", 1) == 1 and len(node.inputs) in (2, 3):
+            if axis in (1, 2) and number(node, "stash_type", 1) == 1 and len(node.inputs) <= 3:
                 self.normalisation(node, source, node.outputs[0], 1 if axis == 1 else image[1])
         elif node.kind in ("GlobalAveragePool", "ReduceMean") and f"{result.label}/means of rows" in named:
             axes = self._reduced(node)
@@ -170,7 +173,7 @@ class _StatisticsWriter:
             return
         source, groups, scale, bias, epsilon = normalisation
         apart = (groups, -1, 1, 1)
-        self._parts(source, node.outputs[0], groups, (epsilon, scale.reshape(apart), [bias.reshape(apart)]))
+        self._parts(source, node.outputs[0], groups, (epsilon, [scale.reshape(apart), bias.reshape(apart)]))
 
     def _reduced(self, node: FileNode) -> list[int]:
         if node.kind == "GlobalAveragePool":
@@ -193,18 +196,20 @@ class _StatisticsWriter:
         self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), node.outputs))
 
     def normalisation(self, node: FileNode, source: int, result: int, groups: int) -> None:
+        if ABSENT in node.inputs:  # a bias without a scale
+            return
         constants = [self.whole.values[value] for value in node.inputs[1:]]
         if any(one.content is None for one in constants) or self.whole.values[source].dtype != "float32":
             return
-        factors, *added = (array_of(value) for value in constants)
-        if node.kind == "InstanceNormalization":
-            factors, *added = (value.reshape(groups, 1, 1, 1) for value in (factors, *added))
-        self._parts(source, result, groups, (real(node, "epsilon", 1e-5), factors, added))
+        factors = [array_of(value) for value in constants]
+        if node.kind != "LayerNormalization":
+            factors = [value.reshape(groups, -1, 1, 1) for value in factors]
+        self._parts(source, result, groups, (real(node, "epsilon", 1e-5), factors))
 
     def _parts(self, source: int, result: int, groups: int, parameters: _Parameters) -> None:
-        """Add the parts. `parameters`: epsilon, the scale, and the bias or nothing, for tensors of groups."""
+        """Add the parts."""
         count, channels, height, width = self.whole.values[source].shape or (0,) * 4
-        least, factors, added = parameters
+        least, factors = parameters
         self.label = self.whole.values[result].label
         full, one = (count, groups, channels // groups, height, width), (count, groups, 1, 1, 1)
         of_rows = (count, groups, 1, height, 1)
@@ -219,15 +224,13 @@ class _StatisticsWriter:
         between = self._mean(between, [3], "variance between rows")
         within = self._mean(variances, [3], "variance within rows")
         variance = self._make("Add", (between, within), one, "variance")
-        epsilon = self._constant(np.array(least, np.float32))
-        shifted = self._make("Add", (variance, epsilon), one, "shifted variance")
+        shifted = self._shifted(variance, least, one)
         deviation = self._make("Sqrt", (shifted,), one, "deviation")
         centred = self._make("Sub", (grouped, mean), full, "centred")
         last = self._make("Div", (centred, deviation), full, "normalised")
-        if (factors != 1).any() or any(value.any() for value in added):
-            last = self._make("Mul", (last, self._constant(factors)), full, "scaled")
-            for value in added:
-                last = self._make("Add", (last, self._constant(value)), full, "moved")
+        if any((value != neutral).any() for value, neutral in zip(factors, (1, 0), strict=False)):
+            for value, kind, what in zip(factors, ("Mul", "Add"), ("scaled", "moved"), strict=False):
+                last = self._make(kind, (last, self._constant(value)), full, what)
         self.nodes.append(FileNode(f"{self.label}/result", "Reshape", {}, (last,), (result,)))
 
     def _make(
@@ -239,8 +242,27 @@ class _StatisticsWriter:
         settings: dict[str, Hashable] | None = None,
     ) -> int:
         last = self._add(FileValue(f"{self.label}/{what}", shape=shape, dtype="float32"))
-        self.nodes.append(FileNode(f"{self.label}/{what}", kind, settings or {}, inputs, (last,)))
+        settings = settings if settings is not None else self._elementwise(kind, inputs)
+        self.nodes.append(FileNode(f"{self.label}/{what}", kind, settings, inputs, (last,)))
         return last
+
+    def _shifted(self, variance: int, least: float, shape: tuple[int, ...]) -> int:
+        """The variance plus epsilon, which is a number of PyTorch's call and a constant of ONNX's operator."""
+        if not self._is_torch:
+            epsilon = self._constant(np.array(least, np.float32))
+            return self._make("Add", (variance, epsilon), shape, "shifted variance")
+        settings = elementwise_settings("add", (None, least))
+        return self._make("Add", (variance,), shape, "shifted variance", settings)
+
+    @property
+    def _is_torch(self) -> bool:
+        return PYTORCH in self.whole.settings
+
+    def _elementwise(self, kind: str, inputs: tuple[int, ...]) -> dict[str, Hashable]:
+        """The settings of an operator of tensors alone."""
+        if not self._is_torch or kind == "Reshape":
+            return {}
+        return elementwise_settings(kind.lower(), (None,) * len(inputs))
 
     def _mean(self, value: int, axes: Sequence[int], what: str) -> int:
         read = (*self.whole.values, *self.values)[value].shape or ()

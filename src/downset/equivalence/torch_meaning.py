@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from downset.equivalence.meaning import ATTENTION
-from downset.formats.torch.program import TorchCall, TorchValue
+from downset.equivalence.meaning import ATTENTION, GROUP_NORM
+from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
-__all__ = ["FILLS", "Meaning", "meaning_of"]
+__all__ = ["FILLS", "Meaning", "elementwise_settings", "meaning_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ _UNARY = {
     "log": "Log",
     "sqrt": "Sqrt",
     "rsqrt": "Sqrt",
+    "cos": "Cos",
+    "sin": "Sin",
     "abs": "Abs",
     "neg": "Neg",
     "erf": "Erf",
@@ -92,6 +94,14 @@ def _elementwise(call: TorchCall, name: str) -> Meaning | None:
         return None
     settings = {"operator": name, "numbers": (tuple(numbers), named), "names": call.names}
     return Meaning(_ELEMENTWISE[name], settings, tuple(inputs))
+
+
+def elementwise_settings(operator: str, arguments: Sequence[float | None]) -> dict[str, Hashable]:
+    """The settings of a call `operator(self)` or `operator(self, other)`, whose arguments are tensors (None) or
+    numbers."""
+    numbers = tuple(None if one is None else _number(one) for one in arguments)
+    names = (("self", 1), ("other", 1))[: len(numbers)]
+    return {"operator": operator, "numbers": (numbers, ()), "names": names}
 
 
 def _number(item: Any) -> Hashable:
@@ -294,6 +304,28 @@ def _layer_norm(read: _Arguments) -> Meaning:
     return Meaning("LayerNormalization", settings, (source, read(2, "weight"), read(3, "bias")))
 
 
+def _group_norm(read: _Arguments) -> Meaning:
+    _flag(read(5, "cudnn_enabled", True))  # which changes no result
+    settings = {"num_groups": (2, _integer(read(1, "num_groups"))), "epsilon": _float(read(4, "eps", 1e-5))}
+    return Meaning(GROUP_NORM, settings, (read(0, "input"), read(2, "weight"), read(3, "bias")))
+
+
+def _instance_norm(read: _Arguments) -> Meaning:
+    kept = (read(3, "running_mean"), read(4, "running_var"))
+    _float(read(6, "momentum")), _flag(read(8, "cudnn_enabled"))  # which change no result
+    if not _flag(read(5, "use_input_stats")) or kept != (None, None):
+        raise ValueError("running statistics")
+    inputs = (read(0, "input"), read(1, "weight"), read(2, "bias"))
+    return Meaning("InstanceNormalization", {"epsilon": _float(read(7, "eps"))}, inputs)
+
+
+def _mean(read: _Arguments) -> Meaning:
+    if read(3, "dtype") is not None:
+        raise ValueError("dtype")
+    axes = np.array(_integers_in(read(1, "dim")), np.int64)
+    return Meaning("ReduceMean", {"keepdims": (2, _flag(read(2, "keepdim", False)))}, (read(0, "self"), axes))
+
+
 def _nearest(read: _Arguments) -> Meaning:
     """A resize by powers of two, for which PyTorch's float scale is exact."""
     vector = ".vec" in read.call.target
@@ -317,15 +349,24 @@ def _nearest(read: _Arguments) -> Meaning:
 
 
 def _attention(read: _Arguments) -> Meaning:
-    if _float(read(4, "dropout_p", 0.0)) != _float(0.0) or _flag(read(7, "enable_gqa", False)):
+    if _float(read(4, "dropout_p", 0.0)) != _float(0.0):
         raise ValueError("dropout_p")
     scale = read(6, "scale")
     settings = {
         "is_causal": (2, _flag(read(5, "is_causal", False))),
+        "enable_gqa": (2, _flag(read(7, "enable_gqa", False))),
         "scale": None if scale is None else _float(scale),
     }
     inputs = (read(0, "query"), read(1, "key"), read(2, "value"), read(3, "attn_mask"))
     return Meaning(ATTENTION, settings, inputs)
+
+
+def _cast(read: _Arguments) -> Meaning:
+    dtype = read(1, "dtype")
+    _flag(read(2, "non_blocking", False)), _flag(read(3, "copy", False))  # which change no value
+    if read.call.target != "aten.to.dtype" or not isinstance(dtype, TorchSetting) or read(4, "memory_format"):
+        raise ValueError("dtype")
+    return Meaning("Cast", {"to": (dtype.kind, dtype.value)}, (read(0, "self"),))
 
 
 def _division(read: _Arguments) -> Meaning:
@@ -373,6 +414,10 @@ _READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
     **dict.fromkeys(("matmul", "bmm", "mm"), _product),
     "linear": _linear,
     "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "mean": _mean,
+    "to": _cast,
     "upsample_nearest2d": _nearest,
     "scaled_dot_product_attention": _attention,
     "dropout": _identity,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -29,8 +30,9 @@ from downset.fitting.summary import complete, summarise
 from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
+from downset.formats.torch.exported import ExportedProgram, reloaded, saved
 from downset.formats.writing import WRITERS
-from downset.messages import Message
+from downset.messages import Call, Message
 from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
 from downset.results.fit import Fit
@@ -46,7 +48,7 @@ States = dict[str, FileState]
 
 
 def fit(  # noqa: PLR0913 - users know its keywords
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | ExportedProgram,
     *,
     output: str | os.PathLike[str] | None = None,
     target: TargetName | None = None,
@@ -78,6 +80,7 @@ def fit(  # noqa: PLR0913 - users know its keywords
 ) -> Fit:
     """Order and place the network in `model` for least memory on `target`; verify, measure, and write `output`.
 
+    `model`: a file, or what `torch.export.export` returns; then `Fit.program` is the fitted program.
     `output`: the file to write; without it nothing is written. `target`: by default tflm for .tflite (litert where
     TFLite Micro refuses the file and LiteRT runs it), ort for .onnx and torch for .pt2. `shapes`: of inputs, by name;
     `dims`: sizes that the file leaves open, as `load` takes them; of a range the largest is planned, and the file is
@@ -120,8 +123,9 @@ def fit(  # noqa: PLR0913 - users know its keywords
     Raises InfeasibleError if `ram_bytes` is proven too little, LimitReached if it was too little for what was found, or
     nothing was measured; other DownsetErrors for bad input. No output is written then.
     """
+    in_memory = not isinstance(model, (str, os.PathLike)) and isinstance(model, ExportedProgram)
     options = FitOptions(
-        model,
+        "program.pt2" if in_memory else model,  # type: ignore[arg-type]
         output=output,
         target=target,
         shapes=shapes,
@@ -147,7 +151,30 @@ def fit(  # noqa: PLR0913 - users know its keywords
         trust=trust,
         inputs=inputs,
     )
-    return fit_model(options, Listener(progress or unheard, notice or unheard, takes_longer=takes_longer or unheard))
+    listener = Listener(progress or unheard, notice or unheard, takes_longer=takes_longer or unheard)
+    return _fit_program(model, options, listener) if in_memory else fit_model(options, listener)  # type: ignore[arg-type]
+
+
+def _fit_program(program: ExportedProgram, options: FitOptions, listener: Listener) -> Fit:
+    """Fit a program in memory by way of files, which exist as long as the fitted program does: its graph reads them."""
+    folder = tempfile.TemporaryDirectory(prefix="downset-")
+    try:
+        source = saved(program, Path(folder.name) / options.model)
+        output = Path(options.output or source.with_name("fitted.pt2"))
+        result = fit_model(replace(options, model=source, output=output), listener)
+        fitted = reloaded(output)
+    except BaseException:
+        folder.cleanup()
+        raise
+    weakref.finalize(fitted, folder.cleanup)
+    written = None if options.output is None else result.output_path
+    result = replace(result, model=source.name, program=fitted, output_path=written)
+    return result if result.command is None else replace(result, command=_own_call(result.command))
+
+
+def _own_call(command: Call) -> Call:
+    """The settings of a call on files that only this process knows, for the user's own call."""
+    return Call(command.function, tuple(one for one in command.settings if one.name != "output"))
 
 
 def fit_model(options: FitOptions, listener: Listener) -> Fit:

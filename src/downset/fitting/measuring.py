@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from downset.arenas.plan import plan_arena
-from downset.errors import DownsetError
+from downset.errors import DownsetError, LoadError
 from downset.fitting.candidates import Candidate, Original
 from downset.fitting.job import Job, policy_of
 from downset.formats.kernel_scratch import kernel_bytes
@@ -98,6 +98,8 @@ def measure(job: Job, candidates: Sequence[Candidate], *, original: Candidate | 
             rows = _measured(job, candidate, is_first=original is None and candidate is candidates[0])
         except DownsetError as error:
             if not candidate.rewrites:
+                if isinstance(error, LoadError):  # the file is damaged
+                    raise
                 job.notes.add_not_measured(error.message)
                 return list(candidates)
             job.notes.add(Message(f"the {candidate.name} file is left out: ", error.message))

@@ -129,6 +129,10 @@ def _two_passes(plan: PlannedGraph) -> Iterator[PlannedGraph]:
     order = plan.together.order
     graph = reordered(plan.graph, order.steps)
     sizes = [*normalised_bytes(graph), 0]
+    if graph.source.format == "torch":
+        from downset.formats.torch.strip_form import runs_again
+
+        sizes = sizes if runs_again(graph) else []
     for size, less in pairwise(sizes[: _PASSES + 1]):
         if _LEAST_PART * size >= int(order.evidence.value):
             divided = two_passes(graph, stored_bytes=less)

@@ -124,6 +124,8 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
         starts = lists[0]
         axes = lists[2] if len(lists) > 2 else list(range(len(starts)))
         steps = lists[3] if len(lists) > 3 else [1] * len(starts)
+    elif "starts" not in op.attrs:
+        return None
     else:
         starts = op.attrs["starts"]
         axes, steps = op.attrs.get("axes", list(range(len(starts)))), [1] * len(starts)

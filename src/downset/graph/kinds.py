@@ -276,6 +276,10 @@ _PYTORCH = (
         "aten::pow.Tensor_Scalar aten::clamp.default aten::gelu.default aten::relu6.default", "other", executed=False
     ),
     *_all("aten::hardsigmoid.default aten::elu.default aten::mish.default", "other", executed=False),
+    *_all("aten::add_.Tensor aten::sub_.Tensor aten::mul_.Tensor aten::div_.Tensor", "other", executed=False),
+    *_all("aten::contiguous.default aten::clone.default aten::to.dtype", "other", executed=False),
+    *_all("aten::rsqrt.default aten::cos.default aten::sin.default", "other", executed=False),
+    Kind("aten::slice.Tensor", "movement", "slice", "numbers", executed=False),
     *_all("aten::upsample_nearest2d.vec aten::upsample_nearest2d.default", "movement", "resize", executed=False),
     Kind("aten::scaled_dot_product_attention.default", "other", "attention", executed=False, needs=3),
 )

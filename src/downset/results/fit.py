@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
@@ -192,7 +192,8 @@ class Fit:
     `open_axes`: the sizes that the original leaves open, as planned, for which alone figures and proofs of them hold;
     `growth`: how the bytes in use grow with each. `process`: what was measured of processes, where these decided what
     ships. `stream`: the stream that ships beside its window, where one was asked for; all other figures are then of the
-    stream as it was written and as it was fitted."""
+    stream as it was written and as it was fitted. `program`: the fitted ExportedProgram, where one was fitted that was
+    in memory, and not a file."""
 
     model: str
     target: str
@@ -230,6 +231,7 @@ class Fit:
     growth: tuple[AxisGrowth, ...] = ()
     process: ProcessFit | None = None
     stream: StreamFit | None = None
+    program: Any = None
 
     @property
     def memory(self) -> str:

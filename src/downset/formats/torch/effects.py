@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 
-__all__ = ["earlier_calls", "overwritten", "owners", "owners_outside", "writes_outside", "written_names"]
+__all__ = ["OPERATORS", "earlier_calls", "overwritten", "owners", "owners_outside", "writes_outside", "written_names"]
 
 _FRESH = frozenset(
     {
@@ -32,6 +32,7 @@ _FRESH = frozenset(
         "conv3d",
         "conv_transpose1d",
         "conv_transpose2d",
+        "cos",
         "div",
         "elu",
         "embedding",
@@ -42,6 +43,7 @@ _FRESH = frozenset(
         "hardsigmoid",
         "hardswish",
         "hardtanh",
+        "instance_norm",
         "layer_norm",
         "leaky_relu",
         "linear",
@@ -57,13 +59,16 @@ _FRESH = frozenset(
         "mm",
         "mul",
         "neg",
+        "new_ones",
         "pow",
         "relu",
         "relu6",
+        "rsqrt",
         "rsub",
         "scaled_dot_product_attention",
         "sigmoid",
         "silu",
+        "sin",
         "slice_copy",
         "softmax",
         "softplus",
@@ -71,6 +76,7 @@ _FRESH = frozenset(
         "sub",
         "sum",
         "tanh",
+        "tril",
         "upsample_bilinear2d",
         "upsample_nearest2d",
         "where",
@@ -93,7 +99,9 @@ _WRITING = frozenset(
 _NORMS = {"batch_norm": (5, (3, 4)), "instance_norm": (5, (3, 4)), "native_batch_norm": (5, (3, 4))}
 """Operators with (the place of the argument that says that they train, the places of the statistics that they then
 write)."""
-_PRIVATE_READERS = frozenset(
+OPERATORS = frozenset({"__and__", "__lshift__", "__or__", "__rshift__", "__xor__"})
+"""Python's operators between tensors, by the names that exports give them."""
+_PRIVATE_READERS = OPERATORS | frozenset(
     {"_adaptive_avg_pool2d", "_assert_scalar", "_assert_tensor_metadata", "_log_softmax", "_softmax", "_to_copy"}
 )
 """Operators with private names that write nothing."""
@@ -107,7 +115,7 @@ def written_names(call: TorchCall) -> set[str]:
     if space != "aten" or name in _WRITING or (name.startswith("_") and name not in _PRIVATE_READERS):
         return everything
     written = set() if _is_fresh(call) else {value.name for value in values_in(call.kwargs)}  # out= and the like
-    if name.endswith("_"):
+    if name.endswith("_") and name not in OPERATORS:
         written |= {value.name for value in values_in(call.args[:1])}
     if name in _NORMS:
         training, places = _NORMS[name]
@@ -119,13 +127,21 @@ def written_names(call: TorchCall) -> set[str]:
 def overwritten(call: TorchCall) -> TorchValue | None:
     """The value whose bytes the result of the call replaces, such as the input of `relu_`."""
     name = call.target.removeprefix("aten.").partition(".")[0]
-    inside = call.target.startswith("aten.") and name.endswith("_") and not call.several
+    inside = call.target.startswith("aten.") and name.endswith("_") and not name.endswith("__") and not call.several
     return call.args[0] if inside and call.args and isinstance(call.args[0], TorchValue) else None
+
+
+def _shared(call: TorchCall) -> list[TorchValue]:
+    """The inputs in whose bytes the results of a call may lie."""
+    target, name = overwritten(call), call.target.removeprefix("aten.").partition(".")[0]
+    return [target] if target is not None and name[:-1] in _FRESH else values_in((call.args, call.kwargs))
 
 
 def _is_fresh(call: TorchCall) -> bool:
     space, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
+    if call.target == "aten.to.dtype" and isinstance(call.args[0], TorchValue):  # a cast to another type copies
+        return call.results[0].dtype != call.args[0].dtype
     return space == "aten" and name in _FRESH and "out" not in overload
 
 
@@ -175,7 +191,7 @@ def owners(calls: Sequence[TorchCall]) -> Callable[[str], str]:
 
     for call in calls:
         if not _is_fresh(call):
-            names = [value.name for value in (*call.results, *values_in((call.args, call.kwargs)))]
+            names = [value.name for value in (*call.results, *_shared(call))]
             for name in names[1:]:
                 parent[owner(name)] = owner(names[0])
     return owner

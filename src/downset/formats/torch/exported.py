@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from downset.errors import LoadError
+from downset.extras import torch_library
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
+from downset.text import brief
 
-__all__ = ["given_tensors", "operators_of", "program_of", "reordered"]
+__all__ = ["ExportedProgram", "given_tensors", "operators_of", "program_of", "reloaded", "reordered", "saved"]
+
+
+@runtime_checkable
+class ExportedProgram(Protocol):
+    """What `torch.export.export` returns."""
+
+    @property
+    def graph_module(self) -> Any: ...
+    @property
+    def graph_signature(self) -> Any: ...
+
+
+def saved(program: ExportedProgram, path: Path) -> Path:
+    """The path of the `.pt2` file that PyTorch writes of the program. Raises LoadError where it cannot."""
+    torch = torch_library("fitting exported programs")
+    try:
+        torch.export.save(program, path)
+    except Exception as error:  # PyTorch's writer can raise anything
+        raise LoadError(f"PyTorch cannot save the exported program ({brief(error, 120)})") from None
+    return path
+
+
+def reloaded(path: Path) -> Any:
+    """The ExportedProgram of a file that was written here from a program of this process."""
+    return torch_library("fitting exported programs").export.load(path)
+
 
 _DTYPES = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}
 

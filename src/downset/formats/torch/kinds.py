@@ -32,7 +32,19 @@ def translated(call: TorchCall) -> Kind:
             return translation
     positions = itertools.count()
     args, kwargs = _plain(list(call.args), positions), _plain(dict(call.kwargs), positions)
-    return f"aten::{name}", {"call": {"args": args, "kwargs": kwargs}}
+    attrs = {"call": {"args": args, "kwargs": kwargs}}
+    return f"aten::{name}", attrs if name != "slice.Tensor" else {**attrs, **_bounds(call)}
+
+
+def _bounds(call: TorchCall) -> dict[str, Any]:
+    """The bounds of a slice in steps of one, as ONNX's Slice states them; none of another."""
+    axis, start, end, step = (_argument(call, place, default) for place, default in enumerate((0, 0, None, 1), 1))
+    if call.kwargs or step != 1:
+        return {}
+    return {"axes": [int(axis)], "starts": [int(start or 0)], "ends": [_END if end is None else int(end)]}
+
+
+_END = (1 << 63) - 1
 
 
 def _plain(argument: Any, positions: Iterator[int]) -> Any:

@@ -184,6 +184,7 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
     inputs = tuple(add(value) for value in program.inputs)
     ops: list[Op] = []
     made_by: dict[int, int] = {}
+    needs: list[int] = []  # by operator: those from which its inputs follow, as bits
     for call, after in zip(program.calls, earlier_calls(program.calls), strict=True):
         outputs = tuple(
             add(value, name=f"{call.name}.{position}" if call.several else "")
@@ -191,9 +192,12 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
         )
         read = tuple(number[value.name] for value in values_in((call.args, call.kwargs)))
         kind, attrs = translated(call)
-        needs = {made_by[tensor] for tensor in read if tensor in made_by}
+        needed = 0
+        for maker in {made_by[tensor] for tensor in read if tensor in made_by}:
+            needed |= needs[maker] | 1 << maker
+        needs.append(needed)
         made_by |= dict.fromkeys(outputs, len(ops))
-        ops.append(Op(call.name, kind, read, outputs, attrs, tuple(one for one in after if one not in needs)))
+        ops.append(Op(call.name, kind, read, outputs, attrs, tuple(one for one in after if not needed >> one & 1)))
         written = overwritten(call)
         if written is not None:  # who reads it later, by any of its names, reads the result
             before = number[written.name]

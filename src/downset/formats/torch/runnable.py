@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from downset.errors import UnsupportedError
+from downset.errors import LoadError, UnsupportedError
 from downset.extras import torch_library
 from downset.formats.torch.archive import DTYPES, STRIDED, TRUST, Archive
+from downset.formats.torch.effects import OPERATORS
 from downset.formats.torch.exported import given_tensors, operators_of, program_of
 from downset.formats.torch.program import TorchProgram, TorchSetting, TorchValue, values_in
 from downset.formats.torch.read import archive_program, trusted_program
@@ -48,19 +49,34 @@ class RunnableProgram:
             given[value.name] = placed.copy_(torch.from_numpy(array))
         return given
 
-    def run(self, inputs: Tensors, around: Around = lambda _: nullcontext()) -> list[Any]:
-        """The outputs. A value is let go after its last reader, as the module that PyTorch makes of the file does."""
+    def run(self, inputs: Tensors, around: Around = lambda _: nullcontext(), *, check_types: bool = True) -> list[Any]:
+        """The outputs. A value is let go after its last reader, as the module that PyTorch makes of the file does.
+        Raises LoadError where a call makes another type or shape than the file says: plans and proofs rest on these
+        (`check_types`)."""
         torch, tensors = torch_library(), {**self.weights, **inputs}
         unread = _unread_after(self.program)
         for number, (call, operator) in enumerate(zip(self.program.calls, self.operators, strict=True)):
             with around(number):
                 result = operator(*_given(torch, call.args, tensors), **_given(torch, call.kwargs, tensors))
             results = (result,) if not call.several else result or ()  # None: a call that makes nothing
-            tensors.update((value.name, one) for value, one in zip(call.results, results, strict=False))
+            for value, one in zip(call.results, results, strict=False):
+                if check_types:
+                    self._check_type(torch, value, one)
+                tensors[value.name] = one
             del result, results
             for name in unread[number]:
                 tensors.pop(name, None)
         return [tensors[name] for name in self.program.outputs]
+
+    def _check_type(self, torch: Any, value: TorchValue, tensor: Any) -> None:
+        if value.shape is None or not isinstance(tensor, torch.Tensor):
+            return
+        if (tensor.shape, tensor.dtype) != (value.shape, torch_dtype(torch, value.dtype)):
+            made = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+            raise LoadError(
+                f"{self.program.name}.pt2 is damaged: it says that {value.name!r} is {value.dtype} "
+                f"{list(value.shape)}, and PyTorch makes {made}; export the model again"
+            )
 
 
 def _unread_after(program: TorchProgram) -> list[list[str]]:
@@ -149,7 +165,7 @@ def runnable_operator(torch: Any, target: str) -> Callable[..., Any]:
     operator = getattr(packet, overload, None) if overload.isidentifier() else None
     if not isinstance(operator, torch._ops.OpOverload):
         raise UnsupportedError(f"this PyTorch ({torch.__version__}) has no operator {target}; ", TRUST)
-    public = name[0] != "_" or name.startswith("_assert_") or torch.Tag.core in operator.tags
+    public = name[0] != "_" or name.startswith("_assert_") or name in OPERATORS or torch.Tag.core in operator.tags
     if not public or any(argument.name == "filename" for argument in operator._schema.arguments):
         raise UnsupportedError(f"{target} is not run from a file that is not trusted; ", TRUST)
     return operator  # type: ignore[no-any-return]

@@ -2,8 +2,9 @@
 
 Rewrites make ONNX operators, whose windows have a pad at each end. PyTorch's have equal pads at both ends. A window of
 other pads gets a Pad before it, which fills in what its kernel uses for padding. A transposed convolution makes the
-rows beyond, which are cut off. What a call does besides is copied from the file, so operators are computed in strips
-whose call may be copied with another input.
+rows beyond, which are cut off. Causal attention gets a mask of its rows, as their place in the strip is another one.
+What a call does besides is copied from the file, so operators are computed in strips whose call may be copied with
+another input.
 """
 
 from __future__ import annotations
@@ -19,29 +20,57 @@ import numpy.typing as npt
 
 from downset.formats.torch.archive import Archive
 from downset.formats.torch.effects import writes_outside
+from downset.formats.torch.new_calls import ONES, TRIANGLE
 from downset.formats.torch.program import TorchProgram, TorchValue
 from downset.formats.torch.read import archive_program
 from downset.graph.core import Graph, Op, Tensor
 from downset.graph.edit import Edit
+from downset.graph.halos import is_whole
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
-from downset.graph.row_form import RowForm
+from downset.graph.row_form import RowForm, RowOp
 
-__all__ = ["strip_form", "strip_rows"]
+__all__ = ["runs_again", "strip_form", "strip_rows"]
 
 
 def strip_rows(graph: Graph, form: RowForm) -> RowForm:
     """The row form of a `.pt2` file's network, with operators marked as whole of which a strip cannot be stated: pools
     that round up, averages that leave padding out, resizes but by a power of two, and calls that write into an input or
     a weight of the program."""
-    if "writes outside" not in graph.facts:
-        graph.facts["writes outside"] = writes_outside(_file_program(graph))
-    outside: frozenset[int] = graph.facts["writes outside"]
+    outside = _writes_outside(graph)
     ops = [
-        replace(row_op, whole=True) if place in outside or not _can_be_stated(graph, op) else row_op
+        replace(row_op, whole=_is_whole(graph, op, row_op, form.axis) or place in outside)
         for op, row_op, place in zip(graph.ops, form.ops, graph.source.op_index, strict=True)
     ]
     return replace(form, ops=tuple(ops))
+
+
+def _is_whole(graph: Graph, op: Op, row_op: RowOp, axis: int) -> bool:
+    if row_op.whole and _is_causal(op):
+        call = op.attrs["call"]
+        args, named = call["args"][:5], {name: value for name, value in call["kwargs"].items() if name != "is_causal"}
+        return is_whole(graph, replace(op, attrs={"call": {"args": args, "kwargs": named}}), axis)
+    return row_op.whole or not _can_be_stated(graph, op)
+
+
+def _is_causal(op: Op) -> bool:
+    """Whether a query sees the keys up to its own place alone."""
+    if kind_of(op.kind).rows != "attention":
+        return False
+    call = op.attrs["call"]
+    return bool((call["args"][5:6] or [call["kwargs"].get("is_causal")])[0])
+
+
+def runs_again(graph: Graph) -> bool:
+    """Whether operators may run again later: none writes into what another one reads or the caller holds."""
+    return not _writes_outside(graph) and not any(op.after for op in graph.ops)
+
+
+def _writes_outside(graph: Graph) -> frozenset[int]:
+    if "writes outside" not in graph.facts:
+        graph.facts["writes outside"] = writes_outside(_file_program(graph))
+    outside: frozenset[int] = graph.facts["writes outside"]
+    return outside
 
 
 def _file_program(graph: Graph) -> TorchProgram:
@@ -52,6 +81,10 @@ def _can_be_stated(graph: Graph, op: Op) -> bool:
     if kind_of(op.kind).rows == "resize":  # PyTorch multiplies places by a float
         before, behind = (graph.tensors[tensor].shape[2:] for tensor in (op.inputs[0], op.outputs[0]))
         return all(out % size == 0 and (out // size).bit_count() == 1 for size, out in zip(before, behind, strict=True))
+    if op.kind == "aten::slice.Tensor":
+        return "starts" in op.attrs
+    if op.kind in ("aten::contiguous.default", "aten::clone.default"):  # without another layout
+        return not op.attrs["call"]["args"][1:] and not op.attrs["call"]["kwargs"]
     left_out = any(op.attrs.get("pads", ())) and not op.attrs.get("count_include_pad", 1)
     return not (kind_of(op.kind).pools and (op.attrs.get("ceil_mode") or left_out))
 
@@ -68,7 +101,11 @@ def strip_form(graph: Graph) -> Graph:
             cuts, inputs = weights.cut(edit, op)
             edit.replace(index, [*cuts, replace(op, inputs=inputs)], settings_of=[*[-1] * len(cuts), index])
             continue
-        if graph.source.op_index[index] >= 0 or rows not in ("window", "transposed window"):
+        if graph.source.op_index[index] >= 0:
+            continue
+        if rows == "attention" and _is_causal(op):
+            _mask(edit, index, op)
+        if rows not in ("window", "transposed window"):
             continue
         pads = list(op.attrs["pads"])
         uneven = [axis for axis in range(len(pads) // 2) if pads[axis] != pads[axis + len(pads) // 2]]
@@ -87,17 +124,17 @@ class _Weights:
         self._number = {graph.tensors[tensor].name: tensor for tensor in graph.constants}
 
     def cut(self, edit: Edit, op: Op) -> tuple[list[Op], tuple[int, ...]]:
-        """(operators that cut rows out of weights, the inputs of the operator with these rows)."""
+        """(operators that cut rows out of weights or give them other sizes, the inputs of the operator with these)."""
         graph, cuts, inputs = self._graph, [], list(op.inputs)
         for position, tensor in enumerate(op.inputs):
             part = graph.source.parts.get(tensor)
             if part is None or tensor not in graph.constants:
                 continue
-            ((axis, start, stop),) = part.box
             meta = graph.tensors[tensor]
             rows = edit.add_tensor(f"{meta.name}/cut", meta.shape, meta, role="constant", part=part)
-            bounds = _bounds(edit, meta, start, stop, axis)
-            cuts.append(Op(f"{op.name}/cut{position}", "Slice", (self._whole(edit, part.of), *bounds), (rows,)))
+            bounds = [bound for axis, start, stop in part.box for bound in _bounds(edit, meta, start, stop, axis)]
+            kind = "Slice" if bounds else "Reshape"
+            cuts.append(Op(f"{op.name}/cut{position}", kind, (self._whole(edit, part.of), *bounds), (rows,)))
             inputs[position] = rows
         return cuts, tuple(inputs)
 
@@ -139,6 +176,21 @@ def _pad(edit: Edit, index: int, op: Op, pads: list[int], uneven: Sequence[int])
     pad = Op(f"{op.name}/pad", "Pad", op.inputs[:1], (padded,), {"pads": sides, "fill": fill})
     window = replace(op, inputs=(padded, *op.inputs[1:]), attrs={**op.attrs, "pads": pads})
     edit.replace(index, [pad, window], settings_of=[-1, index])
+
+
+def _mask(edit: Edit, index: int, op: Op) -> None:
+    """Put a mask of the rows of a strip behind the inputs of causal attention, where they are not the first."""
+    graph = edit.graph
+    rank, part = len(graph.tensors[op.outputs[0]].shape), graph.source.parts[op.outputs[0]]
+    first = next((start for axis, start, _ in part.box if axis == rank - 2), 0)
+    if not first:
+        return
+    shape = tuple(graph.tensors[tensor].shape[-2] for tensor in op.inputs[:2])
+    like, whole = Tensor("", (), "bool", 0), Part(part.of)
+    ones, seen = (edit.add_tensor(f"{op.name}/{what}", shape, like, part=whole) for what in ("ones", "seen"))
+    cut = Op(f"{op.name}/seen", TRIANGLE, (ones,), (seen,), {"diagonal": first})
+    ops = [Op(f"{op.name}/ones", ONES, op.inputs[:1], (ones,)), cut, replace(op, inputs=(*op.inputs, seen))]
+    edit.replace(index, ops, settings_of=[-1, -1, index])
 
 
 def _lowest(dtype: str) -> float:

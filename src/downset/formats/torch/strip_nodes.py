@@ -1,6 +1,6 @@
 """A rewritten network as the JSON of a `.pt2` file. Calls that a rewrite did not change are copied. One that computes
-some rows is a copy, too, with other tensors, pads and sizes; it never writes into its input. New are copies of rows
-(`slice_copy`), concatenations and paddings."""
+some rows is a copy, too, with other tensors, pads and sizes; it never writes into its input. `new_calls` has the calls
+that are new."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from downset.errors import UnsupportedError
 from downset.formats.torch.archive import DTYPES, STRIDED
+from downset.formats.torch.new_calls import Argument, argument, new_call
 from downset.formats.torch.program import TorchProgram
 from downset.graph.core import Graph, Op, Tensor
 from downset.graph.kinds import kind_of
@@ -20,7 +20,6 @@ from downset.graph.parts import Part
 __all__ = ["rewritten_body"]
 
 Node = dict[str, Any]
-Argument = dict[str, Any]
 
 _WINDOWS = {
     "conv": ("input", "weight", "bias", "stride", "padding"),
@@ -96,9 +95,12 @@ class _BodyWriter:
         if source.op_index[step] >= 0:
             return self.body["nodes"][source.op_index[step]]  # type: ignore[no-any-return]
         settings = source.settings_of[step]
-        target, arguments = self._new(op) if settings < 0 else self._copied(op, self.body["nodes"][settings])
+        new = settings < 0
+        target, arguments = (
+            new_call(self.graph, op, self.names) if new else self._copied(op, self.body["nodes"][settings])
+        )
         results = [self.names[tensor] for tensor in op.outputs if not self.graph.tensors[tensor].is_workspace]
-        outputs = [{"as_tensor": {}}] if settings < 0 else self.body["nodes"][settings]["outputs"]
+        outputs = [{"as_tensor": {}}] if new else self.body["nodes"][settings]["outputs"]
         left = iter(results)
         written: Node = {
             "target": f"torch.ops.aten.{target}",
@@ -109,59 +111,27 @@ class _BodyWriter:
         }
         return written if len(results) > 1 else {**written, "name": results[0]}
 
-    def _new(self, op: Op) -> tuple[str, list[Argument]]:
-        given = [{"name": self.names[tensor]} for tensor in op.inputs]
-        match op.kind:
-            case "Slice":
-                start, end, axis = (int(self._value(tensor)) for tensor in op.inputs[1:4])
-                bounds = [("dim", axis), ("start", start), ("end", end)]
-                integers = [_argument(name, {"as_int": value}) for name, value in bounds]
-                copied = self.graph.tensors[op.outputs[0]].role == "activation"  # rows of a weight stay where they lie
-                return "slice_copy.Tensor" if copied else "slice.Tensor", [
-                    _argument("self", {"as_tensor": given[0]}),
-                    *integers,
-                ]
-            case "Concat":
-                dim = _argument("dim", {"as_int": int(op.attrs["axis"])})
-                return "cat.default", [_argument("tensors", {"as_tensors": given}), dim]
-            case "Pad":
-                pads, rank = op.attrs["pads"], len(self.graph.tensors[op.inputs[0]].shape)
-                pairs = [side for axis in reversed(range(rank)) for side in (pads[axis], pads[axis + rank])]
-                floats = "float" in self.graph.tensors[op.inputs[0]].dtype
-                value: Argument = (
-                    {"as_float": _float(op.attrs["fill"])} if floats else {"as_int": int(op.attrs["fill"])}
-                )
-                pad, fill = _argument("pad", {"as_ints": pairs}), _argument("value", value)
-                return "constant_pad_nd.default", [_argument("self", {"as_tensor": given[0]}), pad, fill]
-            case "Identity":
-                return "clone.default", [_argument("self", {"as_tensor": given[0]})]
-            case _:
-                raise UnsupportedError(f"{self.graph.name}: {op.kind} {op.name!r} is not written to .pt2 files")
-
-    def _value(self, tensor: int) -> Any:
-        value = self.graph.constant(tensor)
-        assert value is not None
-        return value.reshape(-1)[0]
-
     def _copied(self, op: Op, node: Node) -> tuple[str, list[Argument]]:
         """The call `node` with the tensors of the operator, and its pads and sizes."""
         name, _, overload = node["target"].removeprefix("torch.ops.aten.").partition(".")
         shape = self.graph.tensors[op.outputs[0]].shape
         if name in _RESHAPES:
             source = {"as_tensor": {"name": self.names[op.inputs[0]]}}
-            return "reshape.default", [_argument("self", source), _argument("shape", {"as_ints": list(shape)})]
+            return "reshape.default", [argument("self", source), argument("shape", {"as_ints": list(shape)})]
+        rows = kind_of(op.kind).rows
+        if rows == "attention" and len(op.inputs) > 3:
+            node = {**node, "inputs": _with_mask(node["inputs"])}
         left = iter(self.names[tensor] for tensor in op.inputs)
         arguments = [{**argument, "arg": _renamed(argument["arg"], left)} for argument in node["inputs"]]
-        rows = kind_of(op.kind).rows
         if rows in ("window", "transposed window"):
             arguments = _with_pads(op, arguments)
         elif rows == "resize":
             arguments = _with_size(arguments, list(shape[2:]))
+        elif rows == "slice":
+            bounds = {"dim": op.attrs["axes"], "start": op.attrs["starts"], "end": op.attrs["ends"]}
+            stated = [argument(name, {"as_int": value}) for name, (value,) in bounds.items()]
+            arguments = [arguments[0], *stated]
         return f"{name.removesuffix('_')}.{overload}", arguments
-
-
-def _argument(name: str, content: Argument) -> Argument:
-    return {"name": name, "arg": content, "kind": 1}
 
 
 def _with_pads(op: Op, arguments: list[Argument]) -> list[Argument]:
@@ -174,16 +144,24 @@ def _with_pads(op: Op, arguments: list[Argument]) -> list[Argument]:
     defaults: dict[str, Argument] = {"bias": {"as_none": True}, "stride": {"as_ints": [1] * rank}}
     if kind == "pool":
         defaults["stride"] = {"as_ints": op.attrs["strides"]}
-    given = {argument["name"]: argument for argument in arguments}
+    given = {one["name"]: one for one in arguments}
     first = [
-        _argument(name, {"as_ints": [int(one) for one in stated[name]]})
+        argument(name, {"as_ints": [int(one) for one in stated[name]]})
         if name in stated
         else given.pop(name)
         if name in given
-        else _argument(name, defaults[name])
+        else argument(name, defaults[name])
         for name in _WINDOWS[kind]
     ]
-    return [*first, *(argument for name, argument in given.items() if name not in stated)]
+    return [*first, *(one for name, one in given.items() if name not in stated)]
+
+
+def _with_mask(arguments: list[Argument]) -> list[Argument]:
+    """The arguments of an attention with a mask, which makes a causal one see what it says."""
+    given = {one["name"]: one for one in arguments if one["name"] not in ("attn_mask", "is_causal")}
+    tensors = [given.pop(name) for name in ("query", "key", "value")]
+    mask = argument("attn_mask", {"as_tensor": {"name": ""}})
+    return [*tensors, mask, *({**one, "kind": 2} for one in given.values())]
 
 
 def _with_size(arguments: list[Argument], size: list[int]) -> list[Argument]:
@@ -237,8 +215,3 @@ def _meta(tensor: Tensor, values: Mapping[str, Any]) -> dict[str, Any]:
         "storage_offset": {"as_int": 0},
         "layout": STRIDED,
     }
-
-
-def _float(value: float) -> float | str:
-    """A float in the file's form: its JSON has no infinities."""
-    return float(value) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
