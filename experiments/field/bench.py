@@ -215,6 +215,8 @@ def _said(result: Fit, output: Path, model: Model) -> Row:
     row["dynamic"] = len(open_sizes(output).sizes)
     row["disk"] = round(stored_bytes(output) / model.path.stat().st_size, 2)
     row["refused"] = [str(note).replace(str(model.path), model.path.name) for note in result.notes if "not the" in note]
+    if result.measured is not None:
+        row["arena_bytes"] = result.measured.after
     if result.process is not None:
         shipped = result.process.shipped.growth
         row |= {"said_peak_bytes": shipped.peak_bytes, "said_anonymous_bytes": shipped.peak_anonymous_bytes}
