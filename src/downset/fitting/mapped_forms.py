@@ -37,6 +37,8 @@ __all__ = ["MadeForm", "SameOutputs", "forms_of"]
 
 _Bits = list[tuple[str, tuple[int, ...], bytes]]
 """The outputs of a run, each by its element type, shape and bytes."""
+_IMAGES = (0, 255), (2, -2)
+"""The values of images on which forms are compared, where a smooth input has 0 and 1."""
 _ORDER_SHARE = 0.2
 """The share of the time limit that planning the order of a form may take."""
 
@@ -140,15 +142,19 @@ class SameOutputs:
         return Comparison(True, 0.0, "ort", proof=Proof(True, optimised=True), runs=len(self._feeds), varies=varies)
 
     def _made(self) -> Feeds:
-        """The user's inputs, or those that are made, with bytes of an image behind them: by smaller values many
-        channels of a detector stay at zero, and a weight of such a channel could be any."""
+        """The user's inputs, or those that are made, with images behind them: of bytes, by whose smaller values many
+        channels of a detector stay at zero, and of numbers about zero, as images are normalised. A weight of a channel
+        that stays at zero could be any."""
         options = self._job.options
         if given := read_feeds(self._graph, options.inputs):
             return given
         runs = made_feeds(self._graph, seed=options.seed)
         _, smooth, _ = runs  # from 0 to 1
-        larger = {name: 255 * array if _is_image(array) else array for name, array in smooth.items()}
-        return [*runs, larger] if any(map(_is_image, smooth.values())) else runs
+        images = [
+            {name: low + (high - low) * array if _is_image(array) else array for name, array in smooth.items()}
+            for low, high in _IMAGES
+        ]
+        return [*runs, *images] if any(map(_is_image, smooth.values())) else runs
 
     def _runs_of_source(self, form: MadeForm) -> list[_Bits]:
         path = form.source.path

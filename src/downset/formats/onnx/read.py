@@ -283,7 +283,7 @@ class _OnnxGraphReader:
             if attribute.type in (4, 9, 11, 12):  # tensors: values are read from the file when needed
                 continue
             value = self._onnx.helper.get_attribute_value(attribute)
-            attrs[attribute.name] = _plain(value)
+            attrs[attribute.name] = value if attribute.type in (6, 7) else _plain(value)  # lists of numbers
         return attrs
 
 
