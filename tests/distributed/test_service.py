@@ -628,13 +628,16 @@ def test_any_bytes_are_a_request_or_one_line(graph, body, length):
 
 
 @given(
-    st.lists(st.sampled_from([-1, 0, 1, 2, 4, 65, 2**31, 2**62, 10**20]), max_size=80),
+    st.one_of(
+        st.lists(st.sampled_from([-1, 0, 1, 2, 2**62, 10**20]), max_size=3),
+        st.lists(st.sampled_from([0, 1]), min_size=63, max_size=66),
+    ),
     st.sampled_from(["FP32", "FP16", "INT8", "UINT64", "BOOL"]),
-    st.one_of(st.none(), st.integers(0, 16)),
-    st.lists(st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.booleans(), st.none(), st.lists(st.just(1)))),
-    st.integers(-5, 10**320),
+    st.sampled_from([None, None, 0, 4]),
+    st.lists(st.sampled_from([0, 1, -1, 1.5, 300, 1e6, 1e39, 1e300, 2**63, 10**400, True, None, [1]]), max_size=2),
+    st.sampled_from([1, 10**15, 10**16, 10**400, 0, -5]),
 )
-@settings(max_examples=cases(100), deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 def test_any_tensor_is_of_the_values_that_it_names_or_one_line(graph, shape, datatype, nbytes, values, timeout):
     """The numbers of an accepted tensor are those that came; every refusal is an error of ours, without a warning."""
     tensor = {"name": "x", "datatype": datatype, "shape": shape, "data": values}
