@@ -51,7 +51,7 @@ class PlanChange:
             self._equip(device)
 
     def steps(self) -> list[Wait]:
-        """What it waits for. Safe to call from any thread."""
+        """The steps that it waits for. Safe to call from any thread."""
         return [Wait(f"shards and the program of device {name}", self._begun_s, name) for name in tuple(self.waits)]
 
     def recorded(self, event: ServeEvent, at_s: float) -> ServeEvent:

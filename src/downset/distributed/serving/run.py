@@ -49,7 +49,7 @@ _LEAST_TRANSFER_DEADLINE_S = 30.0
 """Deadlines, in seconds, of transfers, of frames on their way in and of results on their way out. They are long because
 other users of a network may slow it down."""
 _MOST_SECONDS = 1e6
-"""What no task takes."""
+"""More than any task takes."""
 
 
 def _in_a_line(reason: str) -> str:
