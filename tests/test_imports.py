@@ -340,3 +340,14 @@ def test_a_short_command_imports_only_what_it_uses(tmp_path, arguments, absent):
     if arguments == ["--help"]:
         commands = {name.removeprefix("downset.") for name in loaded if name.startswith("downset.commands.")}
         assert commands == ONLY_COMMANDS
+
+
+def test_the_process_of_a_device_loads_no_planner():
+    """Every megabyte counts there: neither planners nor files of models, nor the library that makes keys."""
+    code = "import downset.distributed.serving.ray_fleet, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "downset.distributed.serving.device_run" in loaded
+    assert not loaded & {*HEAVY - {"numpy"}, "cryptography", "click", "rich", "google"}
+    ours = ("downset.pipelines", "downset.formats", "downset.graph", "downset.commands", "downset.reports")
+    assert not [name for name in loaded if name.startswith(ours)]

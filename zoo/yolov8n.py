@@ -12,12 +12,13 @@ __all__ = ["build"]
 _BOXES, _CLASSES = 64, 80
 
 
-def build(seed: int = 0, *, image: int = 640, **options: bool) -> onnx.ModelProto:
+def build(seed: int = 0, *, image: int = 640, silu: bool = True, **options: bool) -> onnx.ModelProto:
+    """silu: False leaves the activations out, as if they took no time of their own."""
     net = Network("yolov8n", seed, **options)
 
     def conv(x: Value, out: int, kernel: int = 1, stride: int = 1) -> Value:
         x = net.conv(x, out, kernel, stride)
-        return net.mul(x, net.act(x, "sigmoid"))
+        return net.mul(x, net.act(x, "sigmoid")) if silu else x
 
     def block(x: Value, out: int, repeats: int, *, add: bool) -> Value:
         """C2f: two halves of a convolution; the second goes through `repeats` pairs of convolutions."""

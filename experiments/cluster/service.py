@@ -254,6 +254,7 @@ def metrics(address: str, camera: Path) -> dict[str, float]:
 EXPERIMENT = Experiment(
     "cluster_service",
     rows,
+    key=("network", "devices"),
     quick="four devices, half a minute; nothing written",
     options={
         "--networks": {"type": names_of(_NETWORKS), "default": list(_NETWORKS), "help": "one after the other"},
@@ -261,7 +262,7 @@ EXPERIMENT = Experiment(
         "--minutes": {"type": float, "default": 10.0, "help": "how long frames come"},
     },
     lines=lambda row, mark: [
-        f"{row.get('network', 'yolov8n')} on {row['devices']} devices{mark}",
+        f"{row['network']} on {row['devices']} devices{mark}",
         *(f"    {name:22} {value}" for name, value in row.items()),
     ],
 )

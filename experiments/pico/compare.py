@@ -36,11 +36,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 SKIPS: dict[str, dict[str, Any]] = {
     "yolov8n": {"image": 320},
+    "yolov8n_linear": {"image": 320, "silu": False},
     "unet": {"image": 112},
     "unet_centres": {"image": 112, "corners": False},
 }
 """Networks of about one and two thousand million MACs without a chain of pieces. The second U-Net enlarges its maps
-from the centres of pixels, not from their corners: a row then needs some rows of the map before, and not all."""
+from the centres of pixels, not from their corners: a row then needs some rows of the map before, and not all. The
+second YOLOv8n is without its activations: the network that the goals were set by."""
+_VARIANTS = {"unet_centres": "unet", "yolov8n_linear": "yolov8n"}
 LARGE: dict[str, dict[str, Any]] = {"pnasnet_large": {}, "nasnet_large": {}}
 """Networks whose chain takes minutes to find: only with `--networks`."""
 EXHAUSTIVE_S = 1.0
@@ -49,7 +52,7 @@ CLUSTERS = ("pico_1mac", "pico_2mac", "pico_4mac", "pico_1mac_cell", "pico_2mac_
 
 
 def row_of(network: str, cluster: str, seconds: float) -> Row:
-    model = graph(network.removesuffix("_centres"), weights=False, **(NETWORKS | SKIPS | LARGE)[network])
+    model = graph(_VARIANTS.get(network, network), weights=False, **(NETWORKS | SKIPS | LARGE)[network])
     before = next(
         (row for row in load_rows("pico_compare") if (row["network"], row["cluster"]) == (network, cluster)), {}
     )

@@ -16,11 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments.frame import Experiment, run, show_table, table_lines
+from experiments.pico.figures12_16 import PAPER as PAPER_12
 from experiments.pico.table5 import PAPER
 from experiments.rows import Row
 from experiments.testbed.measured import NAME
-from experiments.testbed.settings import METHODS
+from experiments.testbed.settings import EQUAL, METHODS, SHARE_PER_GHZ
 
+FIGURE_12 = ("blocks", "pico", "exact", "exact_direct")
 PAPER_NAMES = {
     "blocks": "PICO, blocks as a whole",
     "layerwise": "LW",
@@ -47,7 +49,8 @@ Key = tuple[str, str, str]
 
 
 def key_of(row: Row) -> Key:
-    return row["network"], f"{row['devices']}{' equal' if row['equal'] else ''}", row["medium"]
+    share = f" of {row['asked_share']:g} core" if row.get("asked_share") else ""
+    return row["network"], f"{row['devices']}{' equal' if row['equal'] else ''}{share}", row["medium"]
 
 
 def groups(rows: Sequence[Row]) -> Iterator[tuple[Key, dict[str, Row]]]:
@@ -97,6 +100,28 @@ def page_table(rows: Sequence[Row]) -> list[str]:
     return table_lines(
         [("planned, measured", "{where}"), *((f"`{method}`", f"{{{method}}}") for method in methods)], cells
     )
+
+
+def speed_ups(rows: Sequence[Row]) -> list[list[Any]]:
+    """Figure 12: how many times as fast as one device alone so many equal devices are, beside the paper's at eight."""
+    counts = sorted(EQUAL)
+    by_line: dict[tuple[str, float, str], dict[int, float]] = defaultdict(dict)
+    for (network, _, medium), by_method in groups([row for row in rows if row["equal"]]):
+        for method in FIGURE_12 if medium == "links" and "single" in by_method else ():
+            if row := by_method.get(method):
+                share = row.get("asked_share") or SHARE_PER_GHZ[row["devices"]]
+                faster = by_method["single"]["measured_s"] / row["measured_s"]
+                by_line[network, share, method][row["devices"]] = faster
+    return [
+        [
+            network,
+            share,
+            PAPER_NAMES[method],
+            *(f"{by_count[count]:.2f}x" if count in by_count else None for count in counts),
+            PAPER_12.figure(network=network, method=method),
+        ]
+        for (network, share, method), by_count in sorted(by_line.items())
+    ]
 
 
 def against_exact(rows: Sequence[Row]) -> list[list[Any]]:
@@ -184,6 +209,11 @@ def show(rows: Sequence[Row]) -> None:
             "load",
         ),
         periods(rows),
+    )
+    table(
+        "Figure 12: speed-up over one device, by the number of equal devices on links; the paper's at eight",
+        ("network", "share of a core", "method", *map(str, sorted(EQUAL)), "paper"),
+        speed_ups(rows),
     )
     table(
         "Figures 17 and 18: how many times the measured period of exact plans",

@@ -25,8 +25,11 @@ NAME = "testbed_periods"
 
 
 def rows(options: Namespace) -> Iterator[Row]:
-    setting = Setting((EQUAL if options.equal else CLUSTERS)[options.devices], options.medium)
-    row = {"devices": options.devices, "equal": options.equal, "medium": options.medium}
+    speeds = EQUAL if options.equal else CLUSTERS
+    if options.devices not in speeds:
+        sys.exit(f"the paper's speeds are those of {' or '.join(map(str, CLUSTERS))} devices; others are --equal")
+    setting = Setting(speeds[options.devices], options.medium, share=options.share)
+    row = {"devices": options.devices, "equal": options.equal, "medium": options.medium, "asked_share": options.share}
     row |= {"asked_spare_frames": options.spare_frames, **where_and_when()}
     work = Work(
         options.models,
@@ -57,14 +60,15 @@ EXPERIMENT = Experiment(
         *fields("planned_s", "simulated_s", "measured_s", spec=".4f"),
         *fields("load"),
     ),
-    key=("network", "method", "devices", "equal", "medium", "asked_spare_frames"),
+    key=("network", "method", "devices", "equal", "medium", "asked_share", "asked_spare_frames"),
     quick="fewer frames, nothing written",
     options={
-        "--devices": {"type": int, "choices": sorted(CLUSTERS), "default": 4},
+        "--devices": {"type": int, "choices": sorted(EQUAL), "default": 4},
         "--medium": {"choices": ("links", "shared"), "default": "links"},
         "--models": {"type": names_of(MODELS), "default": ["vgg16", "yolov2"]},
         "--methods": {"type": names_of(METHODS), "default": list(METHODS)},
         "--equal": {"action": "store_true", "help": "devices of one speed, as Figure 12 has them"},
+        "--share": {"type": float, "help": "of one core a GHz; else that of settings.SHARE_PER_GHZ"},
         "--spare-frames": {"type": int, "help": "frames inside beyond a plan's window; else as serving has"},
         "--steady": {"action": "store_true", "help": "nothing else runs here: measure devices once a model"},
         "--keep": {"type": Path, "help": "a folder for the measured clusters, the log and the rows"},

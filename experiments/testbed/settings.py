@@ -13,7 +13,7 @@ from zoo import ZOO
 __all__ = ["CLUSTERS", "EQUAL", "METHODS", "MODELS", "RATE_MBPS", "Setting", "device_names", "write_model"]
 
 RATE_MBPS = 50.0
-SHARE_PER_GHZ = {4: 0.15, 8: 0.1}
+SHARE_PER_GHZ = {2: 0.1, 4: 0.15, 6: 0.1, 8: 0.1}
 """Shares of one core a GHz, by number of devices: what two cores can give in addition to the driver. A core of the
 build machines computes about 50 GMAC/s in ONNX Runtime: a gigahertz of the paper is then 7.5 or 5 GMAC/s."""
 CLUSTERS = {
@@ -21,7 +21,7 @@ CLUSTERS = {
     8: (2.2, 2.2, 1.5, 1.5, 1.2, 1.2, 0.8, 0.8),
 }
 """GHz: all eight devices of PICO's section 6.1, and one of each."""
-EQUAL = {4: (1.0,) * 4, 8: (1.0,) * 8}
+EQUAL = {count: (1.0,) * count for count in (2, 4, 6, 8)}
 """GHz, for Figure 12: so many devices of one speed."""
 METHODS = ("single", "blocks", "layerwise", "early_fused", "optimal_fused", "coedge", "pico", "exact", "exact_direct")
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,15 +37,17 @@ channels: a quarter of the multiplications, which two cores carry."""
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A testbed. `ghz`: by device."""
+    """A testbed. `ghz`: by device. `share`: of one core a GHz; None: that of `SHARE_PER_GHZ`."""
 
     ghz: tuple[float, ...]
     medium: Literal["links", "shared"]
     rate_mbps: float = RATE_MBPS
+    share: float | None = None
 
     @property
     def cpu_shares(self) -> tuple[float, ...]:
-        return tuple(one * SHARE_PER_GHZ[len(self.ghz)] for one in self.ghz)
+        share = SHARE_PER_GHZ[len(self.ghz)] if self.share is None else self.share
+        return tuple(one * share for one in self.ghz)
 
 
 def device_names(ghz: tuple[float, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+import warnings
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -191,6 +192,14 @@ REFUSED = {
     "ragged": ({"inputs": [X | {"data": [[0], [0, 1]]}]}, {}, 400, "its data is not"),
     "text": ({"inputs": [X | {"data": ["a"] * 192}]}, {}, 400, "its data is not"),
     "negative shape": ({"inputs": [X | {"shape": [-1, 3, 8, 8], "data": [0]}]}, {}, 400, "has the shape"),
+    "a shape of no array": ({"inputs": [X | {"shape": [0] * 70, "data": []}]}, {}, 400, "its data is not"),
+    "a number of no float32": ({"inputs": [X | {"data": [1e39] * 192}]}, {}, 400, "its data is not float32"),
+    "an endless timeout": (
+        {"inputs": [X | {"data": [0] * 192}], "parameters": {"timeout": 10**400}},
+        {},
+        400,
+        "from 1",
+    ),
     "unknown type": ({"inputs": [X | {"datatype": "BYTES", "data": ["a"]}]}, {}, 400, "one of BOOL"),
     "another type": ({"inputs": [X | {"datatype": "FP64", "data": [0] * 192}]}, {}, 400, "the frame has float64"),
     "no such output": ({"inputs": [X | {"data": [0] * 192}], "outputs": [{"name": "z"}]}, {}, 400, "no output 'z'"),
@@ -616,6 +625,35 @@ def test_any_bytes_are_a_request_or_one_line(graph, body, length):
     with suppress(UsageError):
         decode_request(body, length, graph)
     assert most_request_bytes(graph) > len(body)
+
+
+@given(
+    st.one_of(
+        st.lists(st.sampled_from([-1, 0, 1, 2, 2**62, 10**20]), max_size=3),
+        st.lists(st.sampled_from([0, 1]), min_size=63, max_size=66),
+    ),
+    st.sampled_from(["FP32", "FP16", "INT8", "UINT64", "BOOL"]),
+    st.sampled_from([None, None, 0, 4]),
+    st.lists(st.sampled_from([0, 1, -1, 1.5, 300, 1e6, 1e39, 1e300, 2**63, 10**400, True, None, [1]]), max_size=2),
+    st.sampled_from([1, 10**15, 10**16, 10**400, 0, -5]),
+)
+@settings(max_examples=cases(300), deadline=None)
+def test_any_tensor_is_of_the_values_that_it_names_or_one_line(graph, shape, datatype, nbytes, values, timeout):
+    """The numbers of an accepted tensor are those that came; every refusal is an error of ours, without a warning."""
+    tensor = {"name": "x", "datatype": datatype, "shape": shape, "data": values}
+    if nbytes is not None:
+        tensor["parameters"] = {"binary_data_size": nbytes}
+    head = json.dumps({"inputs": [tensor], "parameters": {"timeout": timeout}}).encode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            asked = decode_request(head + bytes(nbytes or 0), len(head), graph)
+        except UsageError:
+            return
+    array = asked.inputs["x"]
+    assert list(array.shape) == shape and 0 < asked.timeout_s < np.inf
+    wanted = np.array(values if nbytes is None else [0] * array.size, np.float64).reshape(-1)
+    assert np.allclose(array.reshape(-1).astype(np.float64), wanted, rtol=1e-3, atol=1e-7)
 
 
 def test_results_wait_for_live_frames(model, graph, tmp_path):

@@ -22,6 +22,7 @@ from downset.distributed.wire.messages import (
     PREFIX,
     RESULT,
     VERSION,
+    BrokenConnection,
     Credits,
     DeviceReport,
     Done,
@@ -256,6 +257,17 @@ def test_who_has_keys_and_is_not_of_the_run_changes_nothing(model, tmp_path):
     assert not served(model, tmp_path, disturb)
 
 
+@contextlib.contextmanager
+def at_rest(run, sender):
+    """The thread that sends to a peer waits for its next message, and sends nothing meanwhile."""
+    while True:
+        with run._lock:
+            if run._wakes["send", sender.peer]._waiters:
+                yield
+                return
+        time.sleep(0.001)
+
+
 def malformed(run, task, nbytes):
     """(header, bytes of the payload) of messages that no device sends. Where their bytes end can be told."""
     number = run.number
@@ -291,7 +303,7 @@ def test_malformed_messages_count_for_nothing_and_a_broken_connection_costs_fram
         task = next(task for task in run._program.sends if run._program.steps[task].peer == sender.peer)
         nbytes = sum(map(run._program.nbytes, run._program.sends[task]))
         caplog.clear()
-        with run._lock:  # its thread sends nothing meanwhile
+        with at_rest(run, sender):
             connection = sender._connection
             if what == "cut":
                 connection.end()
@@ -310,6 +322,43 @@ def test_malformed_messages_count_for_nothing_and_a_broken_connection_costs_fram
     else:
         assert [event.kind for event in events] == ["replanned"]
         assert events[0].detail.endswith("broke; the plan stays")
+
+
+def test_what_no_device_reports_counts_for_nothing(model, tmp_path, caplog):
+    """On the connection of a device to the driver: tasks of others, times that are none, peers that are none."""
+    sent = []
+
+    def disturb(fleet, count, pipeline):
+        if count != 20:
+            return
+        runs = (process.device.run for process in fleet.processes.values())
+        run = next(run for run in runs if not run._program.starts and run._program.computations)
+        sender = next(sender for sender in run._senders if not sender.peer and sender._connection)
+        own, number = min(run._program.computations), run.number
+        others = set(range(len(pipeline._driver._run._plan.tasks))) - {*run._program.computations}
+        other = min(others - {*run._program.receives})
+        inside = range(60)
+        caplog.clear()
+        sent.extend(
+            [
+                DeviceReport(number, [Done(frame, ENTER, 0.1, 0.1) for frame in inside]),
+                DeviceReport(number, [Done(frame, other, 0.1, 0.1) for frame in inside]),
+                *(
+                    DeviceReport(number, [Done(frame, own, seconds, ago_s) for frame in inside])
+                    for seconds, ago_s in ((np.nan, 0.1), (np.inf, 0.1), (-1.0, 0.1), (1e300, 0.1), (0.1, np.nan))
+                ),
+                BrokenConnection(number, "nobody", "it is\nnot there"),
+                Credits(number, {own: 5}),
+                RowsOf(number, 0, own),
+            ]
+        )
+        with at_rest(run, sender):
+            for header in sent:
+                sender._connection.send(header)
+
+    assert not served(model, tmp_path, disturb, frames=35)
+    lines = [record.getMessage() for record in caplog.records if "counts for nothing" in record.getMessage()]
+    assert len(lines) == len(sent) == 10 and not any("\n" in line for line in lines)
 
 
 def test_a_peer_that_sends_nothing_but_malformed_messages_is_cut_off(listening):

@@ -181,6 +181,8 @@ def test_no_plan_of_a_pipeline_is_shorter_than_the_exact_one():
     direct = [row for row in rows if "direct_before" in row]
     assert all(row["direct_bound_s"] <= row["direct"] <= row["direct_before"] * (1 + 1e-3) for row in direct)
     assert {row["network"] for row in direct} == {"yolov8n", "unet"}
+    handed = load_rows("pico_hand_over")
+    assert all(row["direct_bound_s"] <= row["direct_s"] <= row["leader_s"] for row in handed) and len(handed) == 42
 
 
 def test_strips_compute_the_same_and_reach_their_goals():

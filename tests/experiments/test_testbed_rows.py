@@ -8,7 +8,7 @@ from experiments.rows import load_rows
 from experiments.testbed import drive, figures, replans
 from experiments.testbed.driven import Work
 from experiments.testbed.measured import NAME
-from experiments.testbed.settings import CLUSTERS, METHODS, MODELS, RATE_MBPS, Setting, device_names
+from experiments.testbed.settings import CLUSTERS, EQUAL, METHODS, MODELS, RATE_MBPS, Setting, device_names
 
 ROWS = load_rows(NAME)
 
@@ -18,7 +18,7 @@ def test_rows_say_what_they_were_measured_on():
     for row in ROWS:
         assert row["network"] in MODELS
         assert row["method"] in METHODS
-        assert row["devices"] in CLUSTERS
+        assert row["devices"] in EQUAL
         assert row["medium"] in ("links", "shared")
         assert row["machine"] and row["at"].startswith("20") and row["load"] > 0
         assert len(row["by_device"]) == row["devices"]

@@ -42,6 +42,7 @@ _DATATYPES = {
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
 }
 _MOST_JSON_BYTES = 1 << 16
+_MOST_MICROSECONDS = 10**15
 _NUMBER_BYTES = 32
 """The most characters of a number in JSON, with what separates it from the next one."""
 
@@ -151,8 +152,8 @@ def _timeout_s(parameters: Mapping[str, Any]) -> float | None:
     microseconds = parameters.get("timeout")
     if microseconds is None:
         return None
-    if type(microseconds) is not int or microseconds <= 0:
-        raise UsageError("the parameter timeout is a number of microseconds above 0")
+    if type(microseconds) is not int or not 0 < microseconds <= _MOST_MICROSECONDS:
+        raise UsageError(f"the parameter timeout is a number of microseconds from 1 to {_MOST_MICROSECONDS}")
     return microseconds / 1e6
 
 
@@ -176,10 +177,13 @@ def _of_bytes(name: str, data: memoryview, dtype: np.dtype[Any], shape: tuple[in
     if data.nbytes != math.prod(shape) * dtype.itemsize:
         wanted = math.prod(shape) * dtype.itemsize
         raise UsageError(f"{name!r}: {dtype} {list(shape)} has {wanted} bytes, and {data.nbytes} came")
-    array: Array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
+    array: Array = np.frombuffer(data, dtype.newbyteorder("<"))
     if dtype.kind == "b":  # any other byte would be neither true nor false
-        array = np.frombuffer(data, np.uint8).reshape(shape) != 0
-    return array.astype(dtype, copy=False)
+        array = np.frombuffer(data, np.uint8) != 0
+    try:
+        return array.reshape(shape).astype(dtype, copy=False)
+    except (ValueError, OverflowError):  # no bytes, and an axis that no array can have, or too many of them
+        raise UsageError(f"{name!r} has the shape {list(shape)}, which no array can have") from None
 
 
 def _of_numbers(tensor: _NamedTensor, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -189,8 +193,9 @@ def _of_numbers(tensor: _NamedTensor, dtype: np.dtype[Any], shape: tuple[int, ..
             given = given.astype(dtype)
         if not (given.dtype.kind == dtype.kind == "b" or (given.dtype.kind in "iuf" and dtype.kind in "iuf")):
             raise ValueError
-        array = given.astype(dtype)
-        if dtype.kind in "iu" and (given != array).any():
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = given.astype(dtype)
+        if (given != array).any() if dtype.kind in "iu" else not np.isfinite(array).all():
             raise ValueError
         return array.reshape(shape)
     except (ValueError, OverflowError):
@@ -210,7 +215,7 @@ def encode_response(name: str, request: InferRequest, outputs: Mapping[str, Arra
 def encode_request(inputs: Mapping[str, Array], timeout_s: float) -> tuple[bytes, dict[str, str]]:
     """The body of a request with its inputs as bytes, and its HTTP headers."""
     tensors, parts = _encoded([(name, array, True) for name, array in inputs.items()])
-    parameters = {"binary_data_output": True, "timeout": max(1, round(timeout_s * 1e6))}
+    parameters = {"binary_data_output": True, "timeout": max(1, round(min(timeout_s * 1e6, _MOST_MICROSECONDS)))}
     head = msgspec.json.encode({"inputs": tensors, "parameters": parameters})
     return b"".join([head, *parts]), {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
 

@@ -11,9 +11,9 @@ import queue
 import secrets
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from downset.distributed.serving.deployment import Deployment, Shards, room_for_
 from downset.distributed.serving.device_run import RunSetup
 from downset.distributed.serving.fleet import Calls, Events, Fleet, Membership
 from downset.distributed.serving.health import LOOK_S, PING_S, Health, Standstill, Wait, function_of
+from downset.distributed.serving.plan_change import PlanChange
 from downset.distributed.serving.planning import Advice, Advisor, Planning
 from downset.distributed.serving.record import ServeRecord
 from downset.distributed.serving.run import Outlet, PipelineRun, ServingSettings, SubmittedFrame
@@ -39,28 +40,10 @@ __all__ = ["Driver"]
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger("downset.serving")
-_MOST_RESENT = 3
-"""How often a device is sent again what its disk did not keep, for one plan."""
 _MOST_RESTARTS = 3
 """How often a run begins again because connections break, without a result in between."""
 _BUSY_S = 2.0
 """An event that takes the driver longer than this is listed among the things that the pipeline waits for."""
-
-
-@dataclass(slots=True)
-class _PlanChange:
-    """A change to another plan. It `waits` until these devices have their shards and programs. `resent`: by device, how
-    often shards were sent again that its disk did not keep."""
-
-    number: int
-    deployment: Deployment
-    setup: RunSetup
-    waits: set[str]
-    event: ServeEvent | None
-    begun_s: float
-    bytes: int = 0
-    over: bool = False
-    resent: Counter[str] = field(default_factory=Counter)
 
 
 class Driver:
@@ -91,7 +74,7 @@ class Driver:
         self._members = Membership(names, self._calls, joined=self._joined, refused=self._refused)
         self._advisor = Advisor(planning, shards, lambda advice: self._events.put(lambda: self._advised(advice)))
         self._standstill = Standstill()
-        self._move: _PlanChange | None = None
+        self._move: PlanChange | None = None
         self._run: PipelineRun | None = None
         self._better: Deployment | None = None
         self._ready_for: dict[frozenset[str], Deployment] = {}
@@ -216,10 +199,7 @@ class Driver:
         """The steps that have begun and not ended, and an event that keeps the driver busy. Safe to call from any
         thread."""
         move, run, event_s = self._move, self._run, self._event_s
-        waits = [] if run is None or move is not None else run.waits()
-        if move is not None:
-            names = tuple(move.waits)
-            waits = [Wait(f"shards and the program of device {name}", move.begun_s, name) for name in names]
+        waits = move.steps() if move is not None else [] if run is None else run.waits()
         if event_s is not None and time.monotonic() - event_s > _BUSY_S:
             waits.append(Wait(f"the driver's own thread, in {function_of(self._thread)}", event_s, ""))
         return waits
@@ -327,48 +307,22 @@ class Driver:
         self._ready_for.clear()
         self._runs += 1
         event = None if event is None else replace(event, replayed=replayed)
-        plan = deployment.plan
-        spare = room_for_frames(plan, self._settings.spare_frames)
-        window = 1 if plan.schedule is None else plan.schedule.window
+        spare = room_for_frames(deployment.plan, self._settings.spare_frames)
+        window = 1 if deployment.plan.schedule is None else deployment.plan.schedule.window
         peers = {name: self._peers[name] for name in ("", *deployment.programs)}
         setup = RunSetup(self._session, spare, window + spare, peers)
-        waits = set(deployment.programs)
-        move = self._move = _PlanChange(self._runs, deployment, setup, waits, event, time.monotonic())
-        for device in deployment.programs:
-            self._equip(move, device)
+        move = self._move = PlanChange(
+            self._runs,
+            deployment,
+            setup,
+            self._calls,
+            self._carrier,
+            ready=lambda: self._moved(move, event),
+            lost=self._lose,
+        )
+        move.begin()
 
-    def _equip(self, move: _PlanChange, device: str) -> None:
-        def carried(nbytes: int) -> None:
-            move.bytes += nbytes
-            self._calls.call(
-                device,
-                "begin",
-                move.number,
-                move.deployment.programs[device],
-                msgspec.json.encode(move.setup),
-                wanted=lambda: not move.over,
-                then=lambda missing: self._opened(move, device, missing),
-            )
-
-        self._carrier.bring(device, move.deployment.shards[device], then=carried, wanted=lambda: not move.over)
-
-    def _opened(self, move: _PlanChange, device: str, missing: Sequence[str]) -> None:
-        """Send a device again what its disk has not kept as it came; without such shards it is equipped."""
-        if not missing:
-            self._equipped(move, device)
-            return
-        self._carrier.lost(device, missing)
-        move.resent[device] += 1
-        if move.resent[device] > _MOST_RESENT:
-            self._lose(device, "its disk does not keep shards as they were sent")
-            return
-        _log.warning("device %s: %d shards on its disk are damaged or gone; they are sent again", device, len(missing))
-        self._equip(move, device)
-
-    def _equipped(self, move: _PlanChange, device: str) -> None:
-        move.waits.discard(device)
-        if move.waits:
-            return
+    def _moved(self, move: PlanChange, event: ServeEvent | None) -> None:
         now = time.monotonic()
         self._run = PipelineRun(move.number, move.deployment, move.setup, self._endpoint, self, self._events.put)
         self._move = None
@@ -376,19 +330,9 @@ class Driver:
             self._is_ready = True
             self.record.start(now)
             self._outlet.ready()
-        if move.event is not None:
-            event = replace(
-                move.event, at_s=self.record.since_start_s(now), move_s=now - move.begun_s, moved_bytes=move.bytes
-            )
+        if event is not None:
             self.record.planned(move.deployment.plan)
-            self.record.event(event)
-            _log.warning(
-                "planned again: %.2f s; %d bytes of shards moved, and opened, in %.2f s; %d frames begin again",
-                event.plan_s,
-                event.moved_bytes,
-                event.move_s,
-                event.replayed,
-            )
+            self.record.event(move.recorded(event, self.record.since_start_s(now)))
         if self._members.alive <= {device.name for device in move.deployment.plan.cluster.devices}:
             self._prepare()
         else:  # a device has come back while this plan was made and placed

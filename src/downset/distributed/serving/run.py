@@ -38,6 +38,7 @@ from downset.distributed.wire.messages import (
 )
 from downset.results.pipelines import Task
 from downset.results.task_times import plan_seconds
+from downset.text import brief, printable
 
 __all__ = ["Outlet", "PipelineRun", "RunEvents", "ServingSettings", "SubmittedFrame"]
 
@@ -47,6 +48,12 @@ _TRANSFER_FACTOR = 20.0
 _LEAST_TRANSFER_DEADLINE_S = 30.0
 """Deadlines, in seconds, of transfers, of frames on their way in and of results on their way out. They are long because
 other users of a network may slow it down."""
+_MOST_SECONDS = 1e6
+"""More than any task takes."""
+
+
+def _in_a_line(reason: str) -> str:
+    return printable(brief(reason, 600))
 
 
 @dataclass(slots=True)
@@ -202,14 +209,21 @@ class PipelineRun:
             self._tell(partial(self._returned, header.frame, self._result(connection, device, header, nbytes)))
         elif nbytes:
             raise MalformedMessage(f"a {type(header).__name__} of {nbytes} bytes")
-        elif isinstance(header, DeviceReport):
+        elif isinstance(header, DeviceReport) and all(self._may_report(device, one) for one in header.done):
             self._tell(partial(self._reported, device, header.done, time.monotonic()))
-        elif isinstance(header, BrokenConnection):
-            self._tell(partial(self._events.broken, device, header.peer, header.reason))
+        elif isinstance(header, BrokenConnection) and header.peer in {"", *self._programs} - {device}:
+            self._tell(partial(self._events.broken, device, header.peer, _in_a_line(header.reason)))
         elif isinstance(header, Failed):
-            self._tell(partial(self._events.failed, device, header.reason, header.lost))
+            self._tell(partial(self._events.failed, device, _in_a_line(header.reason), header.lost))
         else:
-            raise MalformedMessage(f"a {type(header).__name__}")
+            raise MalformedMessage(f"a {type(header).__name__} of what it has no part in")
+
+    def _may_report(self, device: str, one: Done) -> bool:
+        """Whether the task is the device's own, and its times are some that a task can have."""
+        program = self._programs[device]
+        own = one.task in program.computations or one.task in program.receives
+        own = own or (one.task == ENTER and program.starts)
+        return own and 0 <= one.seconds <= _MOST_SECONDS and 0 <= one.ago_s <= _MOST_SECONDS
 
     def _result(self, connection: Connection, device: str, header: RowsOf, nbytes: int) -> list[Array]:
         program = self._programs[device]
@@ -235,11 +249,9 @@ class PipelineRun:
 
     def _reported(self, device: str, done: Sequence[Done], now: float) -> None:
         self._progress_s = now
-        program = self._programs[device]
         for one in done:
             frame = self._reports.get(one.frame)
-            own = one.task in program.computations or one.task in program.receives or one.task == ENTER
-            if frame is None or not own or (one.task, device) in frame.done:
+            if frame is None or (one.task, device) in frame.done:
                 continue
             frame.done[one.task, device] = one.seconds, now - one.ago_s
             frame.left -= 1
