@@ -41,7 +41,7 @@ def recomputation() -> list[str]:
     def order(row: Row) -> tuple[int, bool, float]:
         return networks.index(row["network"]), row["way"] == "downset", -row["setting"]
 
-    networks = ("gpt", "dlrm", "unet")
+    networks = ("residual", "gpt", "dlrm", "unet")
     body = [
         [
             f"`{row['network']}`",
