@@ -29,14 +29,15 @@ class MeasuredLimit:
         self._told = False
 
     def watched(self, step: Callable[[], Any], batch: Any) -> Any:
-        """Run a step on a batch; the second one of each size is watched, because the first compiles."""
+        """Run a step on a batch; the third one of each size is watched: the first compiles, and in the second one
+        DistributedDataParallel moves its buckets."""
         import torch
 
         sizes = form_and_sizes(batch)
         if self._told or (sizes not in self._calls and len(self._calls) >= _MOST_SIZES):
             return step()
         self._calls[sizes] += 1
-        if self._calls[sizes] != 2 or torch.autograd._profiler_enabled():
+        if self._calls[sizes] != 3 or torch.autograd._profiler_enabled():
             return step()
         result, most = most_allocated(step)
         if most > self._peak_bytes:

@@ -316,7 +316,7 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     ordered = order and scheduler_passes()
 
     @cache
-    def options(plan: int, *, whole: bool = True) -> dict[str, Any]:
+    def options(_: int, *, whole: bool = True) -> dict[str, Any]:
         """Options of `torch.compile` with passes of their own for each plan, which remember what they chose."""
         again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=whole)
         passes = order_options(work_limit=work_limit, report=reports, check=check) if ordered else {}
