@@ -27,8 +27,10 @@ class _SizesPlan:
 
     def holds(self, form: Any, sizes: tuple[int, ...]) -> bool:
         """Whether a batch of these sizes needs no more than the plan counts."""
-        every = zip(sizes, self.sizes, self.varying, strict=True) if form == self.form else ()
-        return form == self.form and all(of == most or (varies and of < most) for of, most, varies in every)
+        if form != self.form:
+            return False
+        every = zip(sizes, self.sizes, self.varying, strict=True)
+        return all(of == most or (varies and of < most) for of, most, varies in every)
 
 
 class PlannedSizes:

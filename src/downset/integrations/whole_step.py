@@ -61,7 +61,7 @@ class TrainingStep:
         groups = parts.optimizer.param_groups
         on_processor = all(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
         early = accumulate == 1 and (on_processor or parts.peak_bytes is not None)
-        self._measured = None
+        self._measured: MeasuredLimit | None = None
         if parts.peak_bytes is not None and on_processor and accumulate == 1:
             self._measured = MeasuredLimit(parts.peak_bytes)
         self._eager = LowerRungs(parts, [Rung(EAGER, None)], early=False, changed=self._fall_back)
