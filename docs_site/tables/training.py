@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from docs_site.tables.lines import lines
 from experiments.inductor.__main__ import MEASURED
+from experiments.inductor.ladder import RUNGS
 from experiments.inductor.measure import WAYS
 from experiments.rows import Row, load_rows
 
@@ -41,7 +42,7 @@ def recomputation() -> list[str]:
     def order(row: Row) -> tuple[int, bool, float]:
         return networks.index(row["network"]), row["way"] == "downset", -row["setting"]
 
-    networks = ("gpt", "dlrm", "unet")
+    networks = ("residual", "gpt", "dlrm", "unet")
     body = [
         [
             f"`{row['network']}`",
@@ -62,8 +63,35 @@ def against_hand() -> list[str]:
     return lines(["network", "way", "peak bytes", "CPU ms a step"], body)
 
 
+def held() -> list[str]:
+    """Planned and measured peaks of steps within a limit."""
+    body = [
+        [
+            f"`{row['network']}`",
+            f"{row['planned_bytes']:,}",
+            f"{row['peak_bytes']:,}",
+            f"{row['peak_bytes'] / row['planned_bytes'] - 1:+.1%}",
+        ]
+        for row in load_rows("inductor_by_hand")
+        if row["way"].startswith("ours ") and "planned_bytes" in row
+    ]
+    return lines(["network", "planned", "measured", "difference"], body)
+
+
+def rungs() -> list[str]:
+    rows = load_rows("inductor_ladder")
+    networks = [*dict.fromkeys(row["network"] for row in rows)]
+    body = [
+        [f"`{row['network']}`", row["rung"], f"{row['peak_bytes']:,}", f"{1000 * row['step_cpu_s']:.2f}"]
+        for row in sorted(rows, key=lambda row: (networks.index(row["network"]), -RUNGS.index(row["rung"])))
+    ]
+    return lines(["network", "rung", "peak bytes", "CPU ms a step"], body)
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "against the hand": against_hand,
+    "held within a limit": held,
+    "rungs": rungs,
     "training steps": steps,
     "recomputation": recomputation,
 }

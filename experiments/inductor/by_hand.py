@@ -7,7 +7,7 @@ CPU seconds of a step (median). The ways by hand use `torch.utils.checkpoint` on
 `register_post_accumulate_grad_hook`, so that a gradient is freed as soon as its parameter is updated; `both compiled`
 also compiles each block by itself. AdamW with `fused=True`, one thread. `budget X` is torch.compile with PyTorch's
 `activation_memory_budget`; `ours` is `compile_step`, without a limit or within a share of the peak that is estimated
-where nothing runs again.
+where nothing runs again; its row has the peak that the report of the compiled graph says, where it was compiled here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch._functorch.config
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import downset as ds
 from experiments.inductor.measure import limit_of, median_s, peak_bytes, plain_step, whole_step
 from experiments.inductor.networks import NETWORKS, Case, blocks_of
 
@@ -44,8 +45,8 @@ WAYS = (
 Step = Callable[[], Tensor]
 
 
-def step_of(network: str, way: str) -> Step:
-    """The training step; its weights and batch are those of the seed."""
+def step_of(network: str, way: str, report: Callable[[Any], None]) -> Step:
+    """The training step; its weights and batch are those of the seed. `report`: of a step of ours."""
     limit = None
     if way.startswith("ours "):
         torch.manual_seed(0)
@@ -53,7 +54,7 @@ def step_of(network: str, way: str) -> Step:
     torch.manual_seed(0)
     case = NETWORKS[network]()
     if way.startswith("ours"):
-        return whole_step(case, peak_bytes=limit)
+        return whole_step(case, peak_bytes=limit, report=report)
     if way in ("checkpoint", "both", "both compiled"):
         for block in blocks_of(case.model):
             if way == "both compiled":
@@ -82,15 +83,18 @@ def _update(optimizer: Any, parameter: nn.Parameter) -> None:
 
 def measured(network: str, way: str) -> dict[str, Any]:
     torch.set_num_threads(1)
+    reports: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a limit that no choice keeps to
-        step = step_of(network, way)
+        step = step_of(network, way, reports.append)
         losses = [float(step()) for _ in range(3)]
     step_cpu_s = median_s(step, time.process_time)
+    planned = [of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport)]
     return {
         "network": network,
         "way": way,
         "peak_bytes": peak_bytes(step),
+        **({"planned_bytes": planned[-1]} if planned else {}),
         "step_cpu_s": step_cpu_s,
         "losses": [round(loss, 6) for loss in losses],
     }

@@ -216,6 +216,22 @@ def guide() -> Case:
     return Case(nn.Sequential(*layers), functional.mse_loss, torch.randn(2048, 64), torch.randn(2048, 64))
 
 
+class Residual(nn.Module):
+    """Adds a network of two layers to its input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(width), feed_forward(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mlp(self.norm(x))
+
+
+def residual(width: int, layers: int, rows: int) -> Case:
+    layers_of = [Residual(width) for _ in range(layers)]
+    return Case(nn.Sequential(*layers_of), functional.mse_loss, torch.randn(rows, width), torch.randn(rows, width))
+
+
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The blocks of which a person keeps only the inputs for the backward pass."""
     if isinstance(model, UNet):
@@ -265,6 +281,7 @@ NETWORKS: dict[str, Callable[[], Case]] = {
     "resnet50": lambda: images(resnet50(100), 8, 64, 100, learning_rate=1e-6),
     "resnet50_last": lambda: channels_last(images(resnet50(100), 8, 64, 100, learning_rate=1e-6)),
     "guide": guide,
+    "residual": lambda: residual(64, 8, 2048),
     "gpt_real": lambda: language(GPT(8192, 256, 6, 512), 8192, 1, 512),
     "gpt2_small": lambda: language(GPT(50257, 768, 12, 512), 50257, 1, 512),
     "vit": lambda: images(ViT(64, 8, 192, 6, 100), 8, 64, 100),
@@ -273,5 +290,5 @@ NETWORKS: dict[str, Callable[[], Case]] = {
 }
 """By name; call after a seed. "gpt_wide" has few tokens for its weights, so gradients weigh more than activations;
 "resnet50_last" has its model and its batch in the layout channels-last; "gpt_tiny" is for quick runs."""
-REALISTIC = ("guide", "gpt_real", "gpt2_small", "vit", "unet_attention")
+REALISTIC = ("guide", "residual", "gpt_real", "gpt2_small", "vit", "unet_attention")
 """Networks that are measured against what is written by hand alone."""

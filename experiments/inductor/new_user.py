@@ -1,7 +1,7 @@
 """A training loop as a new user writes it, on two ranks, against the same loop in eager PyTorch.
 
     pip install "torch==2.13.0" transformers lion-pytorch   # in an environment of its own
-    python -m experiments.inductor.new_user [--share 0.8] [--parallel]
+    python -m experiments.inductor.new_user [--share 0.8] [--parallel] [--lengths 64 64 64] [--ranks 1]
 
 A small GPT-2 of transformers, Lion, clipping, a metric, batches of several lengths, and a checkpoint from which new
 objects go on; two processes meet through gloo and average their gradients, by DistributedDataParallel with
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ import downset as ds
 from experiments.inductor.fresh_process import CACHES
 from experiments.inductor.measure import peak_bytes
 
-LENGTHS = (48, 64, 32, 64, 48, 32)
+LENGTHS = (32, 48, 64, 48, 64, 32)
+"""Of the tokens of batches; they grow first, so that a plan for the first would not do for the others."""
 BATCH = 4
 
 
@@ -52,9 +54,9 @@ def loss_and_accuracy(output: Any, labels: Any) -> tuple[Any, Any]:
     return output.loss, {"accuracy": hits}
 
 
-def batches(rank: int) -> list[Any]:
+def batches(rank: int, lengths: Sequence[int]) -> list[Any]:
     torch.manual_seed(10 + rank)
-    return [torch.randint(0, 512, (BATCH, length)) for length in LENGTHS]
+    return [torch.randint(0, 512, (BATCH, length)) for length in lengths]
 
 
 class Eager:
@@ -77,29 +79,31 @@ class Eager:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-def trained(make: Any, rank: int, folder: str) -> tuple[list[tuple[float, float]], int, Any]:
+def trained(make: Any, data: list[Any], file: str) -> tuple[list[tuple[float, float]], int, Any]:
     """(losses and accuracies, the largest peak of a step, the last step) of two runs, of which the second goes on from
     the checkpoint of the first."""
     seen, peak = [], 0
     step = make()
-    for number, tokens in enumerate([*batches(rank), *batches(rank)]):
-        if number == len(LENGTHS):
-            torch.save(step.state_dict(), f"{folder}/state_{rank}")
+    for number, tokens in enumerate([*data, *data]):
+        if number == len(data):
+            torch.save(step.state_dict(), file)
             step = make()
-            step.load_state_dict(torch.load(f"{folder}/state_{rank}"))
+            step.load_state_dict(torch.load(file))
         inputs = {"input_ids": tokens, "labels": tokens}
         loss, metrics = step(inputs, tokens)
         seen.append((float(loss), float(metrics["accuracy"])))
-    for tokens in batches(rank)[:3]:
+    for tokens in data[:3]:
         peak = max(peak, peak_bytes(lambda tokens=tokens: step({"input_ids": tokens, "labels": tokens}, tokens)[0]))
     return seen, peak, step
 
 
-def run(rank: int, folder: str, share: float, parallel: bool) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    rank, folder, share, parallel = options.rank, options.folder, options.share, options.parallel
+    data, file = batches(rank, options.lengths), f"{folder}/state_{rank}"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=options.ranks)
     warnings.simplefilter("ignore")
-    theirs, eager_peak, _ = trained(lambda: Eager(*parts(parallel)), rank, folder)
+    theirs, eager_peak, _ = trained(lambda: Eager(*parts(parallel)), data, file)
     limit = int(share * eager_peak) if share else None
     reports: list[Any] = []
 
@@ -109,7 +113,7 @@ def run(rank: int, folder: str, share: float, parallel: bool) -> dict[str, Any]:
             model, loss_and_accuracy, optimizer, clip_grad_norm=1.0, peak_bytes=limit, report=reports.append
         )
 
-    mine, peak, step = trained(ours, rank, folder)
+    mine, peak, step = trained(ours, data, file)
     plans = [(of.graph.split()[-1], of.order.steps) for of in reports if isinstance(of, ds.inductor.OrderReport)]
     result = {
         "rank": rank, "rung": step.rung, "why": step.fallback, "limit": limit, "peak_bytes": peak,
@@ -127,18 +131,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=0.8, help="the limit, of eager PyTorch's peak; 0 for none")
     parser.add_argument("--parallel", action="store_true")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="of the tokens of batches")
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank is not None:
-        print(json.dumps(run(options.rank, options.folder, options.share, options.parallel)))
+        print(json.dumps(run(options)))
         return
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "experiments.inductor.new_user", *sys.argv[1:], "--folder", folder]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(CACHES / "new_user")}  # compiled kernels alone: ranks plan
         environment |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-        ranks = [subprocess.Popen([*command, "--rank", str(rank)], env=environment) for rank in range(2)]
+        ranks = [subprocess.Popen([*command, "--rank", str(rank)], env=environment) for rank in range(options.ranks)]
         sys.exit(max(rank.wait() for rank in ranks))
 
 

@@ -32,9 +32,9 @@ from experiments.inductor.measure import cpu_s, peak_bytes
 from experiments.inductor.networks import NETWORKS, Case
 from experiments.rows import Row
 
-BUDGETS = (1.0, 0.8, 0.5, 0.3, 0.1)
+BUDGETS = (1.0, 0.8, 0.5, 0.3, 0.15, 0.1, 0.05)
 SHARES = (0.45, 0.6, 0.75)
-MEASURED = ("gpt", "dlrm")
+MEASURED = ("residual", "gpt", "dlrm")
 ROUNDS = 21
 NUMBERS = itertools.count()
 

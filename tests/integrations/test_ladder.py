@@ -88,6 +88,18 @@ def test_the_highest_rung_that_holds_a_model_is_the_plain_step(make, rung, graph
     assert_same(mine, plain)
 
 
+def test_loggers_divide_no_step_that_is_in_graphs(graphs):
+    torch.manual_seed(0)
+    mine, plain = both(Logging())
+    step = ds.inductor.compile_step(mine[0], MSE, mine[1])
+    with pytest.warns(UserWarning, match="counted"):
+        step._fall_back("graphs are counted")
+    for x, y in batches(2):
+        torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
+    assert len(graphs) == 1
+    assert_same(mine, plain)
+
+
 def clipping_inside(parameters):
     """An optimiser in whose step every gradient counts for every parameter."""
 

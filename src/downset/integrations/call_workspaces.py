@@ -10,7 +10,7 @@ one machine read one table, and no plan moves a collective.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from downset.errors import UsageError
 from downset.process.whole_files import write_whole
 
-__all__ = ["measured_bytes", "workspaces_of"]
+__all__ = ["measured_bytes", "most_allocated", "workspaces_of"]
 
 _CALLS = ("aten.convolution.default", "aten.convolution_backward.default")
 _TABLE: dict[str, int] = {}
@@ -44,10 +44,18 @@ def workspaces_of(nodes: Iterable[Any]) -> dict[Any, int]:
 
 def measured_bytes(call: Any) -> int:
     """The most bytes that the allocator holds within the second of two calls, without those of its results."""
+    call()
+    results, most = most_allocated(call)
+    results = results if isinstance(results, tuple) else (results,)
+    storages = {of.untyped_storage()._cdata: of.untyped_storage().nbytes() for of in results if of is not None}
+    return int(max(most - sum(storages.values()), 0))
+
+
+def most_allocated(call: Callable[[], Any]) -> tuple[Any, int]:
+    """(the results of a call, the most bytes of a processor's memory that it holds in addition to what was there)."""
     import torch
     from torch.autograd import ProfilerConfig, ProfilerState, _disable_profiler_legacy, _enable_profiler_legacy
 
-    call()
     experimental = torch._C._profiler._ExperimentalConfig()
     _enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, experimental))
     try:
@@ -58,9 +66,7 @@ def measured_bytes(call: Any) -> int:
     for record in (of for thread in records for of in thread if of.kind() == "memory_alloc"):
         held += record.cpu_memory_usage()
         most = max(most, held)
-    results = results if isinstance(results, tuple) else (results,)
-    storages = {of.untyped_storage()._cdata: of.untyped_storage().nbytes() for of in results if of is not None}
-    return int(max(most - sum(storages.values()), 0))
+    return results, most
 
 
 def _measured(node: Any) -> int:

@@ -17,9 +17,14 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
+from downset.integrations.planned_sizes import PlannedSizes, form_and_sizes
 from downset.integrations.step_parts import StepParts, autocast_of, full_loss, loss_of, parallel_kind
+from downset.integrations.whole_function import tracing
 
-__all__ = ["EAGER", "LowerRungs", "Rung", "first_line"]
+__all__ = ["EAGER", "LowerRungs", "Options", "Rung", "first_line"]
+
+Options = Callable[[int], dict[str, Any]]
+"""The options of `torch.compile` for the plan of this number."""
 
 EAGER = "plain PyTorch"
 _MOST_SHAPES = 8
@@ -28,10 +33,10 @@ _MOST_SHAPES = 8
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A way to run a step. `options`: of `torch.compile`; None for plain PyTorch."""
+    """A way to run a step. `options`: of `torch.compile`, by the number of the plan; None for plain PyTorch."""
 
     name: str
-    options: dict[str, Any] | None
+    options: Options | None
 
 
 class LowerRungs:
@@ -39,7 +44,8 @@ class LowerRungs:
 
     def __init__(self, parts: StepParts, rungs: list[Rung], *, early: bool, changed: Callable[[str], None]) -> None:
         self._parts, self._rungs, self._changed = parts, rungs, changed
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[tuple[str, int], Callable[..., Any]] = {}
+        self._planned = PlannedSizes(parts.peak_bytes)
         self._shapes: set[Any] = set()
         least_bytes = LEAST_BYTES if parts.peak_bytes is None else 1
         early = early and not parallel_kind(parts.model)
@@ -56,7 +62,7 @@ class LowerRungs:
         new = shape not in self._shapes and len(self._shapes) < _MOST_SHAPES and self.rung.options is not None
         before = _Before(self._parts) if new else None
         try:
-            results = self._both(self._function(), (inputs, targets), alone=alone, watch=new)
+            results = self._both(self._function(inputs, targets), (inputs, targets), alone=alone, watch=new)
         except Exception as error:
             if before is None:
                 raise
@@ -91,23 +97,26 @@ class LowerRungs:
     def _eager(self, inputs: Any, targets: tuple[Any, ...]) -> tuple[Any, Any]:
         return loss_of(self._parts, inputs, targets)
 
-    def _function(self) -> Callable[..., Any]:
+    def _function(self, inputs: Any, targets: tuple[Any, ...]) -> Callable[..., Any]:
         import torch
 
         rung, parts = self.rung, self._parts
         if rung.options is None:
             return self._eager
-        if rung.name not in self._functions:
+        plan = self._planned.plan_of((inputs, targets))
+        if (rung.name, plan) not in self._functions:
             code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
             own = FunctionType(code, full_loss.__globals__, code.co_name)
-            compiled = torch.compile(own, options=rung.options)
+            compiled = torch.compile(own, options=rung.options(plan))
+            # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
+            whole = {} if parts.peak_bytes is None else {"optimize_ddp": False}
 
             def loss(inputs: Any, targets: tuple[Any, ...]) -> Any:
-                with autocast_of(parts):
+                with tracing(**whole), autocast_of(parts):
                     return compiled(parts, inputs, targets)
 
-            self._functions[rung.name] = loss
-        return self._functions[rung.name]
+            self._functions[rung.name, plan] = loss
+        return self._functions[rung.name, plan]
 
 
 class _Before:
@@ -138,13 +147,7 @@ class _Before:
 
 def _shape(parts: StepParts, inputs: Any, targets: Any) -> Any:
     """The facts of a batch that decide whether a function is compiled again for it."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    leaves, form = pytree.tree_flatten((inputs, targets))
-    tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-    kinds = tuple((*tensor.shape, tensor.dtype, tensor.device.type) for tensor in tensors)
-    return kinds, str(form), getattr(parts.model, "training", None)
+    return form_and_sizes((inputs, targets)), getattr(parts.model, "training", None)
 
 
 def first_line(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -16,17 +16,17 @@ __all__ = ["tracing", "whole_function"]
 _LOGGED = ("critical", "debug", "error", "exception", "fatal", "info", "log", "warn", "warning")
 
 
-def tracing() -> AbstractContextManager[None]:
-    """Settings of Dynamo with which gradients are part of a graph, and calls of loggers are left out of it: also those
-    that libraries add to `logging.Logger`, such as `warning_once` of transformers."""
+def tracing(**settings: Any) -> AbstractContextManager[None]:
+    """These settings of Dynamo, and calls of loggers are left out of graphs: also those that libraries add to
+    `logging.Logger`, such as `warning_once` of transformers."""
     import torch
 
+    if not hasattr(torch._dynamo.config, "ignore_logging_functions"):
+        return nullcontext()
     added = [name for name in vars(logging.Logger) if name.endswith(("_once", "_advice"))]
     loggers = {vars(logging.Logger)[name] for name in (*_LOGGED, *added)}
     ignored = torch._dynamo.config.ignore_logging_functions | loggers
-    patched: AbstractContextManager[None] = torch._dynamo.config.patch(
-        trace_autograd_ops=True, ignore_logging_functions=ignored
-    )
+    patched: AbstractContextManager[None] = torch._dynamo.config.patch(ignore_logging_functions=ignored, **settings)
     return patched
 
 

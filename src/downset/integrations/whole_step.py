@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from typing import Any
 
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.lost_calls import watch_clipping
-from downset.integrations.lower_rungs import EAGER, LowerRungs, Rung, first_line
+from downset.integrations.lower_rungs import EAGER, LowerRungs, Options, Rung, first_line
+from downset.integrations.measured_limit import MeasuredLimit
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
+from downset.integrations.planned_sizes import PlannedSizes
 from downset.integrations.recompute_pass import PlanAgain, recompute_options
 from downset.integrations.step_parts import StepParts, StepReports, detached, norm_of, parallel_kind
 from downset.integrations.user_warning import warn_user
@@ -49,21 +52,25 @@ class TrainingStep:
     the first.
     """
 
-    def __init__(self, parts: StepParts, accumulate: int, options: dict[str, Any], rungs: list[Rung]) -> None:
+    def __init__(self, parts: StepParts, accumulate: int, options: Options, rungs: list[Rung]) -> None:
         self.fallback = ""
         self.grad_norm: Any = None
         self._parts, self._accumulate, self._options = parts, accumulate, options
+        self._planned = PlannedSizes(parts.peak_bytes)
         self._update: Update | None = None
         groups = parts.optimizer.param_groups
         on_processor = all(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
         early = accumulate == 1 and (on_processor or parts.peak_bytes is not None)
+        self._measured: MeasuredLimit | None = None
+        if parts.peak_bytes is not None and on_processor and accumulate == 1:
+            self._measured = MeasuredLimit(parts.peak_bytes)
         self._eager = LowerRungs(parts, [Rung(EAGER, None)], early=False, changed=self._fall_back)
         self._lower = LowerRungs(parts, rungs, early=early, changed=self._fall_back)
         self._done = 0
         self._added = False  # whether this batch is plain: it adds to gradients that it found, or states are missing
         self._plain_batches = 0
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
-        self._compiled: dict[tuple[bool, Settings], Callable[..., Any]] = {}
+        self._compiled: dict[tuple[bool, Settings, int], Callable[..., Any]] = {}
 
     @property
     def rung(self) -> str:
@@ -79,10 +86,12 @@ class TrainingStep:
         """
         last = self._done + 1 == self._accumulate
         update = self._current(inputs, targets)
-        if update is None:
-            loss = self._plain(inputs, targets, last=last)
-        else:
+        if update is not None:
             loss = self._whole(update, inputs, targets, last=last)
+        elif self._measured is not None and self.rung == _DIVIDED:
+            loss = self._measured.watched(lambda: self._plain(inputs, targets, last=last), (inputs, targets))
+        else:
+            loss = self._plain(inputs, targets, last=last)
         self._done = 0 if last else self._done + 1
         return loss
 
@@ -137,6 +146,7 @@ class TrainingStep:
         if not self._done:
             if not self._update.is_of(groups):
                 self._update, self._compiled = update_of(self._parts.optimizer), {}
+                self._planned = PlannedSizes(self._parts.peak_bytes)
             self._added = any(parameter.grad is not None for parameter in self._update.parameters)
             if self._added and not self._plain_batches:
                 warn_user(_ADDS)
@@ -168,12 +178,13 @@ class TrainingStep:
             return self._plain(inputs, targets, last=last)
         sums = _sums(update) if self._accumulate > 1 else []
         scale = None if self._parts.scaler is None else _scale_of(self._parts)
-        new = (last, settings) not in self._compiled
+        key = (last, settings, self._planned.plan_of((inputs, targets)))
+        new = key not in self._compiled
         hits = _cache_hits()
         try:
-            if new and len(self._compiled) >= _MOST_SETTINGS:
+            if new and len({of[:2] for of in self._compiled}) >= _MOST_SETTINGS:
                 raise UnsupportedError("settings of the optimiser other than its learning rate change again and again")
-            results = self._call(update, (last, settings), (inputs, targets, sums, self._used, scale))
+            results = self._call(update, key, (inputs, targets, sums, self._used, scale))
         except (TorchDynamoException, UnsupportedError) as error:  # nothing has run yet
             self._drop_zeros()
             loss = self._plain(inputs, targets, last=last)  # if the user's own code fails, the next call compiles
@@ -193,18 +204,18 @@ class TrainingStep:
                 _update_scale(self._parts, overflow)
         return loss
 
-    def _call(self, update: Update, key: tuple[bool, Settings], arguments: tuple[Any, ...]) -> Any:
+    def _call(self, update: Update, key: tuple[bool, Settings, int], arguments: tuple[Any, ...]) -> Any:
         """Call the compiled function of this key; compile it if it is missing, and again as long as a smaller plan may
         keep to the limit."""
         import torch
 
         while True:
             if key not in self._compiled:
-                last, settings = key
+                last, settings, plan = key
                 function = whole_function(self._parts, update, settings if last else None)
-                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options)
+                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options(plan))
             try:
-                with tracing():
+                with tracing(trace_autograd_ops=True):
                     return self._compiled[key](*arguments)
             except PlanAgain:
                 del self._compiled[key]
@@ -302,14 +313,19 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     reports = StepReports(report) if report is not None and (order or peak_bytes is not None) else None
     scaler = scaler if scaled else None
     parts = StepParts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports)
-    options, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=True)
-    options |= factor_options() | _layout_options(optimizer)
-    rungs = [Rung(_COMPILED, {}), Rung(EAGER, None)]
-    if order and scheduler_passes():
-        options |= order_options(work_limit=work_limit, report=reports, check=check)
-        again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=False)
-        divided = order_options(work_limit=work_limit, report=reports, check=check) | again | factor_options()
-        rungs.insert(0, Rung(_DIVIDED, divided))
+    ordered = order and scheduler_passes()
+
+    @cache
+    def options(_: int, *, whole: bool = True) -> dict[str, Any]:
+        """Options of `torch.compile` with passes of their own for each plan, which remember what they chose."""
+        again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=whole)
+        passes = order_options(work_limit=work_limit, report=reports, check=check) if ordered else {}
+        return {**again, **factor_options(), **(_layout_options(optimizer) if whole else {}), **passes}
+
+    options(0)  # checks the arguments
+    rungs = [Rung(_COMPILED, lambda _: {}), Rung(EAGER, None)]
+    if ordered:
+        rungs.insert(0, Rung(_DIVIDED, partial(options, whole=False)))
     watch_clipping(optimizer)
     step = TrainingStep(parts, accumulate, options, rungs)
     step._begin()
