@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.optimizer_trace import StepTrace, option_value, options_of, trace_step
+from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
+from downset.integrations.optimizer_trace import StepTrace, trace_step
 
 __all__ = ["Settings", "Update", "trained", "update_of"]
 
 
-Settings = tuple[tuple[tuple[str, Any], ...], ...]
-"""By group: the options on which an update depends, without the learning rate."""
+Settings = tuple[Any, ...]
+"""All that is not a tensor and on which an update depends, without the learning rates. Of our own formulas: the options
+of each group."""
 
 _READ = (
     *("amsgrad", "betas", "capturable", "decoupled_weight_decay", "eps", "fused", "maximize", "momentum", "nesterov"),
@@ -100,6 +102,8 @@ def update_of(optimizer: Any) -> Update:
     import torch
 
     groups = trained(optimizer)
+    if not stepped_by_its_class(optimizer):
+        raise UnsupportedError("the optimiser's `step` was replaced")
     own = type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
     if own and not any(group.get("dampening") for group in optimizer.param_groups):
         return _formulas(optimizer, groups)
@@ -111,6 +115,7 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
     import torch
 
     parameters = [parameter for group in groups for parameter in group]
+    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]  # with frozen ones
     rates = _rates(groups, torch.float64)
     pattern: list[bool] = []  # by parameter: whether the plain step had a gradient of it
     traces: dict[Settings, StepTrace] = {}
@@ -128,33 +133,34 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
         finally:
             handle.remove()
 
-    def given() -> list[Any]:
-        return [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
-
     def ready() -> bool:
-        if pattern and traces:
-            with_gradients, names = given(), next(iter(traces.values())).names
-            return all(name in optimizer.state.get(with_gradients[number], {}) for number, name in names)
-        return bool(pattern)
+        held = parts_of(optimizer, every).tensors if pattern and traces else {}
+        return bool(pattern) and all(set(trace.places) <= held.keys() for trace in traces.values())
 
     def prepare() -> Settings:
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             rate.fill_(float(group["lr"]))
-        settings = options_of(optimizer)
-        with_gradients = given()
+        held = parts_of(optimizer, every)
+        settings = (held.settings(),)
         if settings not in traces:
-            traces[settings] = trace_step(optimizer, with_gradients, rates)
+            had = {id(parameter) for parameter, was in zip(parameters, pattern, strict=True) if was}
+            given = [number for number, parameter in enumerate(every) if id(parameter) in had]
+            traces[settings] = trace_step(optimizer, every, given, rates)
         now[:] = [traces[settings]]
-        states[:] = [optimizer.state[with_gradients[number]][name] for number, name in now[0].names]
+        states[:] = [held.tensors[place] for place in now[0].places]
         return settings
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
         del settings
         if [gradient is not None for gradient in gradients] != pattern:
             raise UnsupportedError("the loss depends on other parameters than in the first step")
-        now[0].graph(given(), [gradient for gradient in gradients if gradient is not None], states, rates)
+        now[0].graph(every, [gradient for gradient in gradients if gradient is not None], states, rates)
 
-    return Update(groups, prepare, apply, lambda: [*parameters, *states], ready, watching)
+    def changed() -> list[Any]:
+        of_parameters, of_states = now[0].written
+        return [*(every[number] for number in of_parameters), *(states[number] for number in of_states)]
+
+    return Update(groups, prepare, apply, changed, ready, watching)
 
 
 def _rates(groups: Sequence[Sequence[Any]], dtype: Any) -> list[Any]:
@@ -184,7 +190,7 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
                     states[number], shown[number] = there or {}, bool(there)
                 _make_state(sgd, states[number], parameter, group)
         return tuple(
-            tuple((key, option_value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
+            tuple((key, _option_value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
         )
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
@@ -226,6 +232,15 @@ def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping
 
 _Parts = Sequence[tuple[Any, Any, dict[str, Any]]]
 """(parameter, gradient, state)"""
+
+
+def _option_value(value: Any) -> Any:
+    """An option as a value that can be compared; users also give lists and tensors."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return float(value)
+    return tuple(map(_option_value, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _sgd(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
