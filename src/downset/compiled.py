@@ -137,8 +137,8 @@ class RecomputeReport:
 class ModulePeak:
     """The tensors of a module that are live at the peak.
 
-    `module`: its path in the model, "" outside of all modules, or "gradient of"
-    a parameter; `kind`: the module's class; `part`: where it was made: forward, backward or update."""
+    `module`: its path in the model, "" outside of all modules, or "gradient of" a parameter; `kind`: the module's
+    class, outside of all modules also the operator; `part`: where it was made: forward, backward or update."""
 
     module: str
     kind: str

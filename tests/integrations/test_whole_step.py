@@ -351,14 +351,30 @@ def test_a_model_that_decides_by_its_data_runs_plainly_and_says_so(graphs):
     assert losses == [plain_step(other, optimizers[1], x, y), plain_step(other, optimizers[1], -x, y)]
 
 
-def test_momentum_that_changes_at_every_step_is_not_compiled_for_ever(graphs, monkeypatch):
+@pytest.mark.parametrize(("optimizer", "option"), [("sgd_nesterov", "momentum"), ("adamw", "betas")])
+def test_options_that_a_schedule_changes_are_inputs_of_the_graph(optimizer, option, graphs):
+    """From their first change on; zero is another graph, as it has another state."""
+    mine, plain = pair(optimizer)
+    step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1])
+    for at, (x, y) in enumerate(batches(6)):
+        for _, of in (mine, plain):
+            value = 0.9 - at / 100
+            of.param_groups[0].update({option: (value, 0.99) if option == "betas" else value})
+            of.param_groups[0]["weight_decay"] = (at + 1) / 100 if at < 5 else 0.0
+        torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
+    assert len(graphs) <= 4  # one may be traced twice
+    assert_same(mine, plain)
+    assert step.fallback == ""
+
+
+def test_an_option_that_changes_at_every_step_is_not_compiled_for_ever(graphs, monkeypatch):
     monkeypatch.setattr(whole_step, "_MOST_SETTINGS", 3)
-    mine, plain = pair("sgd_nesterov")
+    mine, plain = pair("adam")
     step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1])
     with pytest.warns(UserWarning, match="change again and again"):
         for at, (x, y) in enumerate(batches(5)):
             for _, optimizer in (mine, plain):
-                optimizer.param_groups[0]["momentum"] = 0.9 - at / 100
+                optimizer.param_groups[0]["eps"] = 1e-8 * (1 + at)
             torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
     assert len(graphs) == 3 + 1  # and forward and backward apart
     assert_same(mine, plain)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from downset.errors import UnsupportedError
+from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
 from downset.integrations.optimizer_trace import StepTrace, trace_step
 from downset.integrations.random_operators import draws
 
@@ -29,7 +30,7 @@ class EarlyUpdates:
 
     def __init__(self, optimizer: Any, *, least_bytes: int = LEAST_BYTES) -> None:
         self.optimizer, self._least_bytes = optimizer, least_bytes
-        self.possible: bool | None = None if _stepped_by_its_class(optimizer) else False
+        self.possible: bool | None = None if stepped_by_its_class(optimizer) else False
         self._fired: list[tuple[Any, int]] = []
 
     @contextmanager
@@ -103,12 +104,6 @@ def _several(loss: Any, least_bytes: int) -> bool:
     return len(makers) > 1
 
 
-def _stepped_by_its_class(optimizer: Any) -> bool:
-    """Whether `optimizer.step` is that of its class, or a scheduler's count around it."""
-    own = vars(optimizer).get("step")
-    return own is None or hasattr(own, "_wrapped_by_lr_sched")
-
-
 def _has_hooks(optimizer: Any) -> bool:
     from torch.optim import optimizer as optimizers
 
@@ -132,16 +127,23 @@ def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
     if kind.__module__.startswith("torch.optim."):
         return kind.__name__ not in _NOT_BY_PARAMETER
     rates = [torch.zeros((), dtype=torch.float64) for _ in optimizer.param_groups]
+    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    with_gradients = {*map(id, parameters)}
+    given = [number for number, parameter in enumerate(every) if id(parameter) in with_gradients]
+    facts = parts_of(optimizer, every).facts
+    if any(place[0] == "attribute" and not isinstance(fact, (int, float, str)) for place, fact in facts.items()):
+        return False  # parameters, or an optimiser of them all, may lie there
     try:
-        trace = trace_step(optimizer, parameters, rates)
+        trace = trace_step(optimizer, every, given, rates)
     except UnsupportedError:
         return False
-    return _apart(trace, len(parameters))
+    of_states = all(kind == "state" and isinstance(number, int) for kind, number, *_ in trace.places)
+    return of_states and {*trace.written[0]} <= {*given} and _apart(trace, len(every), given)
 
 
-def _apart(trace: StepTrace, count: int) -> bool:
+def _apart(trace: StepTrace, count: int, given: Sequence[int]) -> bool:
     """Whether no value that a recorded step computes depends on two parameters, their gradients or states."""
-    owners = [*range(count), *range(count), *(number for number, _ in trace.names)]
+    owners = [*range(count), *given, *(place[1] for place in trace.places)]
     of: dict[Any, set[int]] = {}
     inputs = 0
     for node in trace.graph.graph.nodes:

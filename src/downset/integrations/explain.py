@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -51,7 +51,7 @@ def explain(model: Any, batch: Any, loss_fn: Callable[..., Any] | None = None, o
     inputs, *targets = batch if loss_fn is not None and isinstance(batch, tuple) else (batch,)
 
     def loss() -> Any:
-        if isinstance(inputs, dict):
+        if isinstance(inputs, Mapping):
             output = model(**inputs)
         else:
             output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
@@ -144,6 +144,10 @@ class _Watch:
 
     def report(self, model: Any) -> PeakReport:
         kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+        kind_of = [
+            kinds.get(storage.owner, "") if storage.owner else f"{self._root}: {self._names[operator][0]}"
+            for storage, operator in zip(self._made, self._at, strict=True)
+        ]
         change = Counter[int]()
         for storage, operator in zip(self._made, self._at, strict=True):
             change[operator] += storage.nbytes
@@ -154,15 +158,12 @@ class _Watch:
             live += change[number]
             needs.append(StepNeed(number, name, f"{module} {name}".strip(), live))
         peak = max(range(len(needs)), key=lambda number: needs[number].live_bytes or 0, default=0)
-        count, held = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        for storage, operator in zip(self._made, self._at, strict=True):
+        count, held = Counter[tuple[str, str, _Part]](), Counter[tuple[str, str, _Part]]()
+        for storage, kind, operator in zip(self._made, kind_of, self._at, strict=True):
             if operator <= peak and (storage.freed is None or storage.freed > peak) and storage.nbytes:
-                count[storage.owner, storage.part] += 1
-                held[storage.owner, storage.part] += storage.nbytes
-        rows = tuple(
-            ModulePeak(owner, kinds.get(owner, ""), part, nbytes, count[owner, part])
-            for (owner, part), nbytes in held.most_common()
-        )
+                count[storage.owner, kind, storage.part] += 1
+                held[storage.owner, kind, storage.part] += storage.nbytes
+        rows = tuple(ModulePeak(*key, nbytes, count[key]) for key, nbytes in held.most_common())
         return PeakReport(
             needs[peak].live_bytes or 0 if needs else 0, needs[peak].name if needs else "", rows, (*needs,)
         )

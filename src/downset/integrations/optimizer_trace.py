@@ -1,26 +1,24 @@
 """The update of any optimiser, from a trace of its own `step`.
 
-`step` runs once on stand-ins of the parameters, gradients and states, and what it computes is recorded as a graph
-(torch.fx). The learning rates are inputs of the graph. What is not a tensor would become a constant: a `step` that
-counts in Python numbers is refused, because its second call computes something else.
+`step` runs on a copy of the optimiser with stand-ins of the parameters, gradients and states, and what it computes is
+recorded as a graph (torch.fx). The learning rates are inputs of the graph. What is not a tensor would become a
+constant: a `step` that counts in Python numbers is refused, because its second call computes something else.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
+from downset.integrations.optimizer_parts import Place, copied, parts_of, place_name
 
-__all__ = ["StepTrace", "option_value", "options_of", "trace_step"]
+__all__ = ["StepTrace", "trace_step"]
 
 _REPLACED = {"foreach": False, "fused": False, "capturable": True}
 """Options that decide how, but not what, an optimiser computes."""
-_APART = ("initial_lr", "lr", "param_names", "params")
-"""Keys of a group on which a trace does not depend. Schedulers keep `initial_lr` there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,131 +28,139 @@ class StepTrace:
     graph: Any
     """A GraphModule of (parameters, gradients, states, rates), four lists, that changes the first and third in
     place."""
-    names: tuple[tuple[int, str], ...]
-    """(the number of the parameter among those with gradients, name) of each state."""
+    places: tuple[Place, ...]
+    """The place of each state in the optimiser."""
+    written: tuple[tuple[int, ...], tuple[int, ...]]
+    """The numbers of the parameters and of the states that it changes."""
 
 
-def options_of(optimizer: Any) -> tuple[tuple[tuple[str, Any], ...], ...]:
-    """By group: its options without the learning rate, as values that can be compared. Raises UnsupportedError for one
-    that cannot."""
-    options = tuple(
-        tuple((key, option_value(value)) for key, value in sorted(group.items()) if key not in _APART)
-        for group in optimizer.param_groups
-    )
-    try:
-        hash(options)
-    except TypeError as error:
-        raise UnsupportedError(f"an option of {type(optimizer).__name__} cannot be compared: {error}") from error
-    return options
-
-
-def trace_step(optimizer: Any, parameters: Sequence[Any], rates: Sequence[Any]) -> StepTrace:
-    """Record the update of these parameters, with a tensor for the learning rate of each group. The optimiser must have
-    its states.
+def trace_step(optimizer: Any, parameters: Sequence[Any], given: Sequence[int], rates: Sequence[Any]) -> StepTrace:
+    """Record the update of an optimiser's parameters. It must have its states. `given`: the numbers of the parameters
+    with gradients. `rates`: a tensor for the learning rate of each group.
 
     Raises UnsupportedError where the step cannot be recorded: it needs a number of a tensor, makes or drops states,
-    or changes a Python number.
+    changes something that is not a tensor, or what it computes differs between two calls.
     """
+    stand_ins = [(optimizer, parameters)]
+    first = _recorded(stand_ins, parameters, given, rates)
+    if not type(optimizer).__module__.startswith("torch.optim."):
+        # again with the stand-in as it is after its step: what no list of parts shows, as an iterator, has moved on
+        second = _recorded(stand_ins, parameters, given, rates)
+        if not _alike(first.graph, second.graph):
+            raise UnsupportedError(
+                f"the step of {type(optimizer).__name__} computes something else at each call: a graph would repeat "
+                "the first one"
+            )
+    return first
+
+
+def _recorded(
+    stand_ins: list[tuple[Any, Sequence[Any]]], parameters: Sequence[Any], given: Sequence[int], rates: Sequence[Any]
+) -> StepTrace:
+    """Record a step of the last stand-in, on new tensors; the stand-in after this step is appended."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    names = tuple(
-        (number, name)
-        for number, parameter in enumerate(parameters)
-        for name, value in optimizer.state.get(parameter, {}).items()
-        if isinstance(value, torch.Tensor)
-    )
-    changed: list[str] = []
+    source, of_source = stand_ins[-1]
+    optimizer = stand_ins[0][0]
+    name = type(optimizer).__name__
+    held = parts_of(source, of_source)
+    places = (*held.tensors,)
 
-    def step(given: list[Any], gradients: list[Any], states: list[Any], rates: list[Any]) -> None:
-        stand_in, state = _stand_in(optimizer, dict(zip(map(id, parameters), given, strict=True)), rates)
-        for (number, name), value in zip(names, states, strict=True):
-            state[given[number]][name] = value
-        for parameter, gradient in zip(given, gradients, strict=True):
-            parameter.grad = gradient
-        before = _numbers(stand_in)
+    def step(given_now: list[Any], gradients: list[Any], states: list[Any], rates: list[Any]) -> None:
+        old = map(id, (*of_source, *held.tensors.values()))
+        stand_in = copied(source, dict(zip(old, (*given_now, *states), strict=True)))
+        for group, rate in zip(stand_in.param_groups, rates, strict=True):
+            group.update({key: value for key, value in _REPLACED.items() if key in group}, lr=rate)
+        for number, parameter in enumerate(given_now):
+            parameter.requires_grad_(parameters[number].requires_grad)
+        for number, gradient in zip(given, gradients, strict=True):
+            given_now[number].grad = gradient
+        storages = [*map(_storage, (*given_now, *states))]
+        before = parts_of(stand_in, given_now).facts
         type(optimizer).step(stand_in)
-        after = _numbers(stand_in)
-        changed.extend(key for key in {*before, *after} if before.get(key) != after.get(key))
-        for (number, name), value in zip(names, states, strict=True):
-            new = stand_in.state[given[number]][name]
-            if new is not value:
-                value.copy_(new)
+        after = parts_of(stand_in, given_now)
+        changed = [place for place in {**before, **after.facts} if before.get(place) != after.facts.get(place)]
+        if changed:
+            raise UnsupportedError(
+                f"the step of {name} counts in Python, in {place_name(changed[0])}: a graph would repeat the first "
+                "count"
+            )
+        for place, value in zip(places, states, strict=True):
+            replaced = after.tensors.get(place, value)
+            if replaced is not value:
+                if (replaced.shape, replaced.dtype) != (value.shape, value.dtype):
+                    raise UnsupportedError(f"the step of {name} changes the form of {place_name(place)}")
+                value.copy_(replaced)
+        moved = [*map(_storage, (*given_now, *states))] != storages
+        rated = any(group["lr"] is not rate for group, rate in zip(stand_in.param_groups, rates, strict=True))
+        if moved or rated:
+            raise UnsupportedError(f"the step of {name} {'changes its learning rate' if rated else 'assigns to .data'}")
+        stand_ins.append((stand_in, given_now))
 
     example = [
         [parameter.detach() for parameter in parameters],
-        [torch.zeros_like(parameter) for parameter in parameters],
-        [optimizer.state[parameters[number]][name] for number, name in names],
+        [torch.zeros_like(parameters[number]) for number in given],
+        [*parts_of(optimizer, parameters).tensors.values()],
         list(rates),
     ]
     try:
         with _compiling(), torch.no_grad(), _tensor_factors():
             graph = make_fx(step, tracing_mode="fake", _error_on_data_dependent_ops=True)(*example)
+    except UnsupportedError:
+        raise
     except Exception as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UnsupportedError(
-            f"the step of {type(optimizer).__name__} is not a function of tensors: {line}"
-        ) from error
-    if changed:
-        raise UnsupportedError(
-            f"the step of {type(optimizer).__name__} counts in Python, in {sorted(changed)[0]}: a graph would repeat "
-            "the first count"
-        )
+        raise UnsupportedError(f"the step of {name} is not a function of tensors: {line}") from error
     for node in reversed(list(graph.graph.nodes)):
         if "profiler" in str(node.target):
             graph.graph.erase_node(node)
     graph.recompile()
-    return StepTrace(graph, names)
+    flags = _written(graph.graph)
+    counts = [len(part) for part in example]
+    rest = flags[counts[0] + counts[1] :]
+    changed_parameters = tuple(number for number in range(counts[0]) if flags[number])
+    if not {*given} <= {*changed_parameters} or any(rest[counts[2] :]):
+        raise UnsupportedError(f"the step of {name} changes its learning rate, or not all of its parameters")
+    return StepTrace(graph, places, (changed_parameters, tuple(n for n in range(counts[2]) if rest[n])))
 
 
-def _stand_in(optimizer: Any, given: dict[int, Any], rates: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
-    """An optimiser of the same class on other tensors, and its states, which hold no tensor yet."""
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _written(graph: Any) -> list[bool]:
+    """By input of a graph: whether an operator writes to it, or to a view of it."""
     import torch
 
-    stand_in = object.__new__(type(optimizer))
-    stand_in.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
-    stand_in.param_groups = [
-        {
-            **group,
-            **{key: value for key, value in _REPLACED.items() if key in group},
-            "params": [given[id(parameter)] for parameter in group["params"] if id(parameter) in given],
-            "lr": rate,
-        }
-        for group, rate in zip(optimizer.param_groups, rates, strict=True)
+    storages: set[int] = set()
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not schema.is_mutable:
+            continue
+        for number, argument in enumerate(schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
+                for of in value if isinstance(value, (list, tuple)) else [value]:
+                    if isinstance(of, torch.fx.Node):
+                        storages.add(_storage(of.meta["val"]))
+    return [_storage(node.meta["val"]) in storages for node in graph.nodes if node.op == "placeholder"]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two recorded steps compute the same."""
+    import torch
+
+    constants = [
+        {name: value for name, value in vars(graph).items() if isinstance(value, torch.Tensor)}
+        | dict(graph.named_buffers())
+        for graph in (one, other)
     ]
-    stand_in.state = defaultdict(dict)
-    for parameter, state in optimizer.state.items():
-        if id(parameter) in given:
-            numbers = {name: value for name, value in state.items() if not isinstance(value, torch.Tensor)}
-            stand_in.state[given[id(parameter)]] = numbers
-    return stand_in, stand_in.state
-
-
-def _numbers(optimizer: Any) -> dict[str, Any]:
-    """The values other than tensors of an optimiser's states, groups and attributes, by a name that says where."""
-    import torch
-
-    values: dict[str, Any] = {}
-    for number, state in enumerate(optimizer.state.values()):
-        for name, value in state.items():
-            values[f"state {name!r} of parameter {number}"] = "a tensor" if isinstance(value, torch.Tensor) else value
-    for number, group in enumerate(optimizer.param_groups):
-        for name, value in group.items():
-            if name not in ("params", "lr"):
-                values[f"group {number}'s {name!r}"] = option_value(value)
-    for name, value in vars(optimizer).items():
-        if isinstance(value, (bool, int, float, str)) and name != "_opt_called":
-            values[f"its attribute {name!r}"] = value
-    return values
-
-
-def option_value(value: Any) -> Any:
-    """An option as a value that can be compared; users also give lists and tensors."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return float(value)
-    return tuple(map(option_value, value)) if isinstance(value, (list, tuple)) else value
+    return (
+        one.code == other.code
+        and constants[0].keys() == constants[1].keys()
+        and all(torch.equal(value, constants[1][name]) for name, value in constants[0].items())
+    )
 
 
 @contextmanager
@@ -180,7 +186,9 @@ def _tensor_factors() -> Any:
             options = dict(kwargs or {})
             for name in ("alpha", "value"):
                 if isinstance(options.get(name), torch.Tensor) and len(args) > 1:
-                    args = (args[0], args[1] * options.pop(name), *args[2:])
+                    factor, second = options.pop(name), args[1]
+                    lists = isinstance(second, (list, tuple))  # of a `torch._foreach_…`
+                    args = (args[0], [of * factor for of in second] if lists else second * factor, *args[2:])
             return function(*args, **options)
 
     return TensorFactors()

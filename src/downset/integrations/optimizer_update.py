@@ -14,19 +14,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.optimizer_trace import StepTrace, option_value, options_of, trace_step
+from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
+from downset.integrations.optimizer_trace import StepTrace, trace_step
 
 __all__ = ["Settings", "Update", "trained", "update_of"]
 
 
-Settings = tuple[tuple[tuple[str, Any], ...], ...]
-"""By group: the options on which an update depends, without the learning rate."""
+Settings = tuple[Any, ...]
+"""All that is not a tensor and on which an update depends, without the learning rates. Of our own formulas: the options
+of each group."""
 
 _READ = (
     *("amsgrad", "betas", "capturable", "decoupled_weight_decay", "eps", "fused", "maximize", "momentum", "nesterov"),
     "weight_decay",
 )
-
+_CAN_MOVE = ("betas", "momentum", "weight_decay")
+"""Those that schedules change at every step."""
+_MOVING = "an input"
 
 _NO_GRAPH = {
     "LBFGS": "computes the loss several times in a step",
@@ -100,6 +104,8 @@ def update_of(optimizer: Any) -> Update:
     import torch
 
     groups = trained(optimizer)
+    if not stepped_by_its_class(optimizer):
+        raise UnsupportedError("the optimiser's `step` was replaced")
     own = type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
     if own and not any(group.get("dampening") for group in optimizer.param_groups):
         return _formulas(optimizer, groups)
@@ -111,6 +117,7 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
     import torch
 
     parameters = [parameter for group in groups for parameter in group]
+    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]  # with frozen ones
     rates = _rates(groups, torch.float64)
     pattern: list[bool] = []  # by parameter: whether the plain step had a gradient of it
     traces: dict[Settings, StepTrace] = {}
@@ -128,33 +135,34 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
         finally:
             handle.remove()
 
-    def given() -> list[Any]:
-        return [parameter for parameter, was in zip(parameters, pattern, strict=True) if was]
-
     def ready() -> bool:
-        if pattern and traces:
-            with_gradients, names = given(), next(iter(traces.values())).names
-            return all(name in optimizer.state.get(with_gradients[number], {}) for number, name in names)
-        return bool(pattern)
+        held = parts_of(optimizer, every).tensors if pattern and traces else {}
+        return bool(pattern) and all(set(trace.places) <= held.keys() for trace in traces.values())
 
     def prepare() -> Settings:
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             rate.fill_(float(group["lr"]))
-        settings = options_of(optimizer)
-        with_gradients = given()
+        held = parts_of(optimizer, every)
+        settings = (held.settings(),)
         if settings not in traces:
-            traces[settings] = trace_step(optimizer, with_gradients, rates)
+            had = {id(parameter) for parameter, was in zip(parameters, pattern, strict=True) if was}
+            given = [number for number, parameter in enumerate(every) if id(parameter) in had]
+            traces[settings] = trace_step(optimizer, every, given, rates)
         now[:] = [traces[settings]]
-        states[:] = [optimizer.state[with_gradients[number]][name] for number, name in now[0].names]
+        states[:] = [held.tensors[place] for place in now[0].places]
         return settings
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
         del settings
         if [gradient is not None for gradient in gradients] != pattern:
             raise UnsupportedError("the loss depends on other parameters than in the first step")
-        now[0].graph(given(), [gradient for gradient in gradients if gradient is not None], states, rates)
+        now[0].graph(every, [gradient for gradient in gradients if gradient is not None], states, rates)
 
-    return Update(groups, prepare, apply, lambda: [*parameters, *states], ready, watching)
+    def changed() -> list[Any]:
+        of_parameters, of_states = now[0].written
+        return [*(every[number] for number in of_parameters), *(states[number] for number in of_states)]
+
+    return Update(groups, prepare, apply, changed, ready, watching)
 
 
 def _rates(groups: Sequence[Sequence[Any]], dtype: Any) -> list[Any]:
@@ -173,6 +181,7 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
     parameters = [parameter for group in groups for parameter in group]
     states: list[dict[str, Any]] = [{} for _ in parameters]
     shown = [False] * len(parameters)  # whether the optimiser has the state
+    moving = _MovingOptions([rate.device for rate in rates])
 
     def prepare() -> Settings:
         numbers = iter(range(len(parameters)))
@@ -183,18 +192,16 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
                 if there or shown[number]:
                     states[number], shown[number] = there or {}, bool(there)
                 _make_state(sgd, states[number], parameter, group)
-        return tuple(
-            tuple((key, option_value(group[key])) for key in _READ if key in group) for group in optimizer.param_groups
-        )
+        return tuple(moving.of(number, group) for number, group in enumerate(optimizer.param_groups))
 
     def apply(gradients: Sequence[Any], settings: Settings) -> None:
         position = 0
-        for of_group, rate, options in zip(groups, rates, settings, strict=True):
+        for number, (of_group, rate, options) in enumerate(zip(groups, rates, settings, strict=True)):
             here = slice(position, position + len(of_group))
             every = zip(of_group, gradients[here], states[here], strict=True)
             parts = [(parameter, gradient, state) for parameter, gradient, state in every if gradient is not None]
             position += len(of_group)
-            (_sgd if sgd else _adam)(parts, dict(options), rate)
+            (_sgd if sgd else _adam)(parts, moving.filled(number, options), rate)
 
     def state() -> list[Any]:
         state = [value for of in states for value in of.values()]
@@ -206,6 +213,48 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
                 optimizer.state[parameter], shown[number] = states[number], True
 
     return Update(groups, prepare, apply, state, applied=applied)
+
+
+class _MovingOptions:
+    """Options that a schedule changes: they are inputs of the graph from their first change on, as the learning rate
+    is."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        self._devices = devices
+        self._tensors: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._seen: dict[tuple[int, str], Any] = {}
+
+    def of(self, number: int, group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+        """The options of the group of this number. One that moves has the value `_MOVING`; one that is 0, None."""
+        return tuple((key, self._setting((number, key), group)) for key in _READ if key in group)
+
+    def _setting(self, at: tuple[int, str], group: Mapping[str, Any]) -> Any:
+        import torch
+
+        value = _option_value(group[at[1]])
+        if at[1] not in _CAN_MOVE:
+            return value
+        if not value:
+            return None
+        numbers = value if isinstance(value, tuple) else (value,)
+        begin = self._seen.setdefault(at, value)
+        if at not in self._tensors and (begin != value or "max_momentum" in group):  # a schedule of both wrote that
+            device = self._devices[at[0]]
+            self._tensors[at] = tuple(torch.zeros((), dtype=torch.float64, device=device) for _ in numbers)
+        if at not in self._tensors:
+            return value
+        for tensor, number in zip(self._tensors[at], numbers, strict=True):
+            tensor.fill_(number)
+        return _MOVING
+
+    def filled(self, number: int, options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+        """The options of a group, with tensors for those that move."""
+        filled = dict(options)
+        for key in _CAN_MOVE:
+            if key in filled and filled[key] == _MOVING:
+                tensors = self._tensors[number, key]
+                filled[key] = tensors if key == "betas" else tensors[0]
+        return filled
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:
@@ -228,15 +277,24 @@ _Parts = Sequence[tuple[Any, Any, dict[str, Any]]]
 """(parameter, gradient, state)"""
 
 
+def _option_value(value: Any) -> Any:
+    """An option as a value that can be compared; users also give lists and tensors."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return float(value)
+    return tuple(map(_option_value, value)) if isinstance(value, (list, tuple)) else value
+
+
 def _sgd(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
     for parameter, gradient, state in parts:
         gradient = -gradient if group["maximize"] else gradient
-        if group["weight_decay"]:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
-        if group["momentum"]:
+        if group["weight_decay"] is not None:
+            gradient = gradient + parameter * group["weight_decay"]
+        if group["momentum"] is not None:
             buffer = state["momentum_buffer"]
             buffer.mul_(group["momentum"]).add_(gradient)
-            gradient = gradient.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+            gradient = gradient + buffer * group["momentum"] if group["nesterov"] else buffer
         parameter.sub_(rate * gradient)
 
 
@@ -245,17 +303,17 @@ def _adam(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
     for such a counter divide by the learning rate: at a rate of 0 they write NaN where the second moment is 0."""
     import torch
 
-    beta1, beta2 = group["betas"]
+    (beta1, beta2), decay = group["betas"], group["weight_decay"]
     for parameter, gradient, of in parts:
         of["step"].add_(1)
         step = of["step"].double()
         gradient = -gradient if group["maximize"] else gradient
-        if group["weight_decay"] and group["decoupled_weight_decay"]:
-            parameter.mul_(1 - rate * group["weight_decay"])
-        elif group["weight_decay"]:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
-        of["exp_avg"].lerp_(gradient, 1 - beta1)
-        of["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        if decay is not None and group["decoupled_weight_decay"]:
+            parameter.mul_(1 - rate * decay)
+        elif decay is not None:
+            gradient = gradient + parameter * decay
+        of["exp_avg"].add_((gradient - of["exp_avg"]) * (1 - beta1))
+        of["exp_avg_sq"].mul_(beta2).add_(gradient * gradient * (1 - beta2))
         second = of["exp_avg_sq"]
         if group["amsgrad"]:
             second = of["max_exp_avg_sq"].copy_(torch.maximum(of["max_exp_avg_sq"], second))

@@ -6,7 +6,7 @@ In one graph a gradient is freed as soon as its parameter is updated, and the wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
@@ -29,7 +29,7 @@ from downset.text import brief, format_bytes
 __all__ = ["TrainingStep", "compile_step"]
 
 _MOST_SETTINGS = 8
-"""The most compiles of one step. A changed learning rate needs none, because it is an input of the graph; momentum that
+"""The most compiles of one step. A changed learning rate needs none, because it is an input of the graph; an `eps` that
 changes at every step does."""
 
 _ADDS = (
@@ -80,10 +80,12 @@ class TrainingStep:
     def __call__(self, inputs: Any, *targets: Any) -> Any:
         """One step on one batch, or on one of its `accumulate` parts; returns the loss, detached.
 
-        `inputs`: a tensor, a tuple of positional or a dict of keyword arguments of the model. The loss is
+        `inputs`: a tensor, a tuple of positional or a mapping of keyword arguments of the model. The loss is
         `loss_fn(output, *targets)`; if that is a pair of the loss and anything else, both are returned, detached.
         Parameters, buffers and the optimiser's state change in place.
         """
+        if isinstance(inputs, Mapping) and not isinstance(inputs, dict):  # as tokenizers of transformers return
+            inputs = dict(inputs)
         last = self._done + 1 == self._accumulate
         update = self._current(inputs, targets)
         if update is not None:
