@@ -158,6 +158,7 @@ def test_where_the_search_for_strips_takes_all_the_time_one_plan_is_tried(share,
     assert len(tried) == 1 if least == 1 else len(tried) >= least
 
 
+@pytest.mark.own_processes("runtimes")
 def test_a_run_gets_more_time_for_each_operator(tmp_path, monkeypatch):
     asked, ask = [], Worker.ask
 

@@ -54,5 +54,5 @@ def test_the_graphs_are_such_that_sharing_bytes_changes_the_optimum(memory, swit
         return optimal(order_problem(graph, model)).bound != optimal(order_problem(graph, plain)).bound
 
     # 2 graphs of 100 are such; Hypothesis need not make the one that it finds smaller.
-    limits = settings(max_examples=cases(1000), derandomize=True, database=None, phases=[Phase.generate])
+    limits = settings(max_examples=cases(2000), derandomize=True, database=None, phases=[Phase.generate])
     find(graphs(most_ops=9, fewest_ops=4), changes, settings=limits)

@@ -34,7 +34,7 @@ _WATCH_S = 0.001
 _POPULATE_READ = 22
 """Linux's MADV_POPULATE_READ."""
 _MARK = b" "
-"""What a child writes when it begins to load a model, and again when it has: JSON may begin with it."""
+"""Written by a child when it begins to load a model, and again when it has; JSON may begin with it."""
 FIGURES = 5
 """Figures of a process: the first fields of `ProcessGrowth`."""
 
