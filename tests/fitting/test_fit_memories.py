@@ -122,6 +122,8 @@ def test_the_file_does_what_the_plan_says(branches, tmp_path, distance):
     assert (fitted.memories.distance == distance) if distance else fitted.memories.distance >= fast
     ours = fitted.slow_traffic_bytes
     assert all(ours <= one.moved_bytes + one.direct_bytes for one in fitted.others)
+    in_strips = fitted.original_operators > 0
+    assert in_strips or any("persistent='slow' leaves them to tensors" in note for note in fitted.notes)
 
 
 @pytest.fixture
@@ -161,6 +163,7 @@ def test_the_persistent_part_may_lie_in_slow_memory(branches, tmp_path, distance
     assert fitted.fast_taken_bytes <= 10_000 < fitted.fast_taken_bytes + memories.persistent_bytes
     assert fitted.slow_taken_bytes >= memories.persistent_bytes + found.tops[False]
     told = memories_document(fitted)
+    assert not any("leaves them to tensors" in note for note in fitted.notes)
     assert "its accesses are not counted" in told.verdict.headline
     assert "at the end of slow memory" in str(told.sections[3])
 
