@@ -1,6 +1,7 @@
 """The table against what is written by hand: what is one row, and where the hand is not beaten."""
 
 import pytest
+import torch
 
 from experiments.inductor.against_hand import lost_to_hand, of_rounds
 from experiments.inductor.by_hand import WAYS
@@ -45,3 +46,13 @@ def test_the_committed_rows_agree_with_one_another():
         assert one["way"] in WAYS
         eager = next(other for other in rows if (other["network"], other["way"]) == (one["network"], "eager"))
         assert one["losses"] == pytest.approx(eager["losses"], rel=1e-3)
+
+
+def test_recorded_steps_within_a_limit_hold_what_their_reports_say():
+    """Within 2 %, and 10 % with convolutions."""
+    rows = [row for row in load_rows("inductor_by_hand") if row["way"].startswith("ours ") and "planned_bytes" in row]
+    assert rows
+    for row in rows:
+        layers = NETWORKS[row["network"]]().model.modules()
+        share = 1.10 if any(isinstance(layer, torch.nn.Conv2d) for layer in layers) else 1.02
+        assert row["peak_bytes"] <= share * row["planned_bytes"], row["network"]
