@@ -108,7 +108,7 @@ def test_no_worker_is_forked_from_a_process_with_threads():
 
 
 FORKS = """
-import os, signal, sys, threading
+import json.tool, os, signal, sys, threading
 import numpy
 from downset.process import isolation
 opened, pipe = open(sys.argv[1]), os.pipe()
@@ -116,7 +116,7 @@ signal.signal(signal.SIGTERM, lambda *_: None)
 print("not printed twice", end="")
 if "thread" in sys.argv:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
-isolation.fork_server("json.tool")
+isolation.fork_server()
 if "thread" in sys.argv:
     sys.exit(bool(isolation._SHARED))
 server = isolation._SHARED[0].process

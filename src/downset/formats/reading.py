@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
+from downset.extras import optional_library
 from downset.formats.onnx import LARGEST_FILE
 from downset.formats.open_sizes import Axes, OpenSizes, settled, settled_beside
 from downset.graph.core import Graph
 from downset.graph.lawful_kinds import with_lawful_kinds
 from downset.messages import Message, Setting, joined
 from downset.process.file_ranges import file_state
-from downset.process.isolation import fork_server
 from downset.process.limits import machine_bytes
 from downset.results.sizes import OpenTensor
 from downset.text import check_path, format_size
@@ -107,9 +108,16 @@ READERS: Mapping[str, FileReader] = {
 
 
 def fork_workers(path: str | os.PathLike[str]) -> None:
-    """Fork the server of workers for a command that is about to read this file (`fork_server`)."""
-    if Path(path).is_file():
-        fork_server(*_LIBRARIES.get(Path(path).suffix.lower(), ()))
+    """Fork the server of workers for a command that is about to read this file, with the library by which both read
+    it."""
+    from downset.process.isolation import fork_server
+
+    if not Path(path).is_file():
+        return
+    for library in _LIBRARIES.get(Path(path).suffix.lower(), ()):
+        with suppress(UnsupportedError):  # the call that needs it meets the error
+            optional_library(library, what="", extra="")
+    fork_server()
 
 
 def load(

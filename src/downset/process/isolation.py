@@ -107,15 +107,10 @@ def warm_workers(module: str, function: str = "") -> None:
     _server().connect({"module": module, "libraries": _code(module, function)[1]}).close()
 
 
-def fork_server(*libraries: str) -> None:
-    """Import these libraries, those that are installed, and fork the server from this process: what this one imported
-    is not imported again. For a command of our own, before it opens a file. Where this process has several threads or
-    the system does not tell, nothing is forked, and the server is a new interpreter."""
-    from downset.extras import optional_library
-
-    for library in libraries:
-        with contextlib.suppress(UnsupportedError):  # the call that needs it meets the error
-            optional_library(library, what="", extra="")
+def fork_server() -> None:
+    """Fork the server from this process: what this one imported is not imported again. For a command of our own, before
+    it opens a file. Where this process has several threads or the system does not tell, nothing is forked, and the
+    server is a new interpreter."""
     with contextlib.suppress(OSError):  # and with no lock: it would stay locked in the fork
         if not _SHARED and len(os.listdir("/proc/self/task")) == 1:  # noqa: PTH208
             _SHARED.append(_Server(forked=True))

@@ -56,10 +56,10 @@ def serve_forked(parent: int, requests: int, printed: int) -> NoReturn:
         for stream in (1, 2):
             os.dup2(printed, stream)
         os.dup2(requests, 0)
-        for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
-            if number > 2:
+        for file in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+            if file > 2:
                 with contextlib.suppress(OSError):  # the folder, which was open
-                    os.close(number)
+                    os.close(file)
         requests = os.dup(0)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if not sys.flags.safe_path:  # the folder of the program, or the current one
