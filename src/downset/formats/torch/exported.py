@@ -20,7 +20,7 @@ __all__ = ["ExportedProgram", "given_tensors", "operators_of", "program_of", "re
 
 @runtime_checkable
 class ExportedProgram(Protocol):
-    """What `torch.export.export` returns."""
+    """A program of PyTorch, as `torch.export.export` returns it."""
 
     @property
     def graph_module(self) -> Any: ...
