@@ -9,6 +9,7 @@ the bytes of constants that are cut.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -168,6 +169,9 @@ class PartsProof:
         if reads_several or any(value != ABSENT and self._label(value) in self.joined for value in node.outputs):
             self._merged(place)
             return
+        if not node.outputs and not node.effects:
+            self._without_results(place)
+            return
         stated = [None if value == ABSENT else self._stated(value) for value in node.outputs]
         original = self._original(node, stated)
         if original is not None:
@@ -189,6 +193,16 @@ class PartsProof:
             self._claim(node.outputs[0], self._proven(place, stated[0]))
         else:
             self._results(place, stated)
+
+    def _without_results(self, place: Place) -> None:
+        """Prove that an operator that only asserts something is one of the original's."""
+        for original in self.first.nodes:
+            if not original.outputs and original.kind == place.node.kind:
+                with contextlib.suppress(Unproven):
+                    identities.kept(place, original)
+                    same_graphs(place, original)
+                    return
+        raise Unproven("the original has no such operator without results")
 
     def _is_split(self, out: Claim | None) -> bool:
         """Whether a claim is about a result of one of the original's Splits."""

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from downset.equivalence.claims import array_of
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue
 from downset.equivalence.meaning import GROUP_NORM, PYTORCH, integers, number, real
-from downset.equivalence.torch_meaning import elementwise_settings
 
 __all__ = ["with_statistics"]
 
@@ -251,6 +250,8 @@ class _StatisticsWriter:
         if not self._is_torch:
             epsilon = self._constant(np.array(least, np.float32))
             return self._make("Add", (variance, epsilon), shape, "shifted variance")
+        from downset.equivalence.torch_meaning import elementwise_settings
+
         settings = elementwise_settings("add", (None, least))
         return self._make("Add", (variance,), shape, "shifted variance", settings)
 
@@ -262,6 +263,8 @@ class _StatisticsWriter:
         """The settings of an operator of tensors alone."""
         if not self._is_torch or kind == "Reshape":
             return {}
+        from downset.equivalence.torch_meaning import elementwise_settings
+
         return elementwise_settings(kind.lower(), (None,) * len(inputs))
 
     def _mean(self, value: int, axes: Sequence[int], what: str) -> int:

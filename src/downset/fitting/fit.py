@@ -30,12 +30,11 @@ from downset.fitting.summary import complete, summarise
 from downset.fitting.verdict import check_process, check_ram
 from downset.formats.onnx.data_files import model_files
 from downset.formats.reading import check_readable
-from downset.formats.torch.exported import ExportedProgram, reloaded, saved
 from downset.formats.writing import WRITERS
 from downset.messages import Call, Message
 from downset.process.file_ranges import FileState, check_state, file_state
 from downset.process.limits import limits
-from downset.results.fit import Fit
+from downset.results.fit import ExportedProgram, Fit
 from downset.runtimes.feeds import read_feeds
 from downset.runtimes.inputs import given_inputs
 from downset.runtimes.targets import TargetName
@@ -157,6 +156,8 @@ def fit(  # noqa: PLR0913 - users know its keywords
 
 def _fit_program(program: ExportedProgram, options: FitOptions, listener: Listener) -> Fit:
     """Fit a program in memory by way of files, which exist as long as the fitted program does: its graph reads them."""
+    from downset.formats.torch.exported import reloaded, saved
+
     folder = tempfile.TemporaryDirectory(prefix="downset-")
     try:
         source = saved(program, Path(folder.name) / options.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from downset.graph.core import Graph
 from downset.memory.models import memory_model
@@ -22,6 +22,7 @@ from downset.results.stream_fit import StreamFit
 from downset.text import abridged, format_bytes
 
 __all__ = [
+    "ExportedProgram",
     "Figure",
     "Fit",
     "FrontRow",
@@ -29,6 +30,16 @@ __all__ = [
     "RamVerdict",
     "Recomputation",
 ]
+
+
+@runtime_checkable
+class ExportedProgram(Protocol):
+    """A program of PyTorch, as `torch.export.export` returns it."""
+
+    @property
+    def graph_module(self) -> Any: ...
+    @property
+    def graph_signature(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class Site:
 def sites(graph: Graph) -> Iterator[Site]:
     """Yields those of a network whose tensors no rewrite has divided or joined."""
     torch = graph.source.format == "torch"
-    known = graph.source.format in ("onnx", "built") and graph.source.version >= _FIRST_VERSION
-    if not (known or torch) or not _is_plain(graph):
+    is_onnx = graph.source.format in ("onnx", "built") and graph.source.version >= _FIRST_VERSION
+    if not (is_onnx or torch) or not _is_plain(graph):
         return
     made_by, read_by = graph.producers(), graph.consumers()
     for index, op in enumerate(graph.ops):

@@ -48,12 +48,12 @@ def two_passes(graph: Graph, *, stored_bytes: int) -> Graph:
     """The network with each normalisation over rows of a tensor above `stored_bytes` in two passes, its operators in
     the order in which they must run. Larger tensors are not kept from one pass to the next: each pass that needs them
     computes them again. A graph without such a normalisation is returned unchanged."""
-    found = [site for site in sites(graph) if graph.tensors[site.source].nbytes > stored_bytes]
-    if not found:
+    divided = [site for site in sites(graph) if graph.tensors[site.source].nbytes > stored_bytes]
+    if not divided:
         return graph
     edit = Edit(graph)
     statistics: list[str] = []
-    for site in found:
+    for site in divided:
         *others, last = site.ops
         for index in others:
             edit.replace(index, [])

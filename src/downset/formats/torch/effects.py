@@ -140,8 +140,8 @@ def _shared(call: TorchCall) -> list[TorchValue]:
 def _is_fresh(call: TorchCall) -> bool:
     space, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
-    if call.target == "aten.to.dtype" and isinstance(call.args[0], TorchValue):  # a cast to another type copies
-        return call.results[0].dtype != call.args[0].dtype
+    if call.target == "aten.to.dtype" and call.results and values_in(call.args[:1]):  # a cast to another type copies
+        return call.results[0].dtype != values_in(call.args)[0].dtype
     return space == "aten" and name in _FRESH and "out" not in overload
 
 

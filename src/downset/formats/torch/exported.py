@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,10 @@ from downset.extras import torch_library
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchValue, values_in
 from downset.text import brief
 
-__all__ = ["ExportedProgram", "given_tensors", "operators_of", "program_of", "reloaded", "reordered", "saved"]
+__all__ = ["given_tensors", "operators_of", "program_of", "reloaded", "reordered", "saved"]
 
 
-@runtime_checkable
-class ExportedProgram(Protocol):
-    """What `torch.export.export` returns."""
-
-    @property
-    def graph_module(self) -> Any: ...
-    @property
-    def graph_signature(self) -> Any: ...
-
-
-def saved(program: ExportedProgram, path: Path) -> Path:
+def saved(program: Any, path: Path) -> Path:
     """The path of the `.pt2` file that PyTorch writes of the program. Raises LoadError where it cannot."""
     torch = torch_library("fitting exported programs")
     try:

@@ -72,10 +72,10 @@ class RunnableProgram:
         if value.shape is None or not isinstance(tensor, torch.Tensor):
             return
         if (tensor.shape, tensor.dtype) != (value.shape, torch_dtype(torch, value.dtype)):
-            made = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+            type_and_shape = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
             raise LoadError(
                 f"{self.program.name}.pt2 is damaged: it says that {value.name!r} is {value.dtype} "
-                f"{list(value.shape)}, and PyTorch makes {made}; export the model again"
+                f"{list(value.shape)}, and PyTorch makes {type_and_shape}; export the model again"
             )
 
 
