@@ -50,6 +50,7 @@ def _size(row: Row, kind: str) -> str:
 def summary() -> list[str]:
     rows = load_rows("field")
     measured = [row for row in rows if "fitted_peak_bytes" in row]
+    large = [row for row in measured if row["default_peak_bytes"] >= 17 * _MEGABYTE]
     worst = max(row["fitted_peak_bytes"] / row["by_hand_peak_bytes"] for row in measured)
     body = [
         ["files", f"{len(rows)}"],
@@ -57,6 +58,7 @@ def summary() -> list[str]:
         ["read with at most one", f"{_read(rows, 1)}"],
         ["fitted and measured", f"{len(measured)}"],
         ["process at the peak, in times of the default's", _ratio(measured, "default")],
+        [f"of the {len(large)} files whose default takes at least 17 MB", _ratio(large, "default")],
         ["in times of the best by hand", f"{_ratio(measured, 'by_hand')}; {worst:.2f} at most"],
         ["its anonymous part, in times of the default's", _ratio(measured, "default", "anonymous_bytes")],
         ["onnxslim's peak, in times of the default's", _ratio(measured, "default", of="onnxslim")],
@@ -91,6 +93,19 @@ def _above(rows: Sequence[Row]) -> str:
     return f"{median(ours / usual for ours, usual in parts):.2f} ({len(parts)} files)" if parts else ""
 
 
+def parts() -> list[str]:
+    """What the process of a written file has at rest, those first that gain least."""
+    rows = [row for row in load_rows("field") if "fitted_library_bytes" in row]
+    head = ["file", "default's peak, MB", "written: peak", "an empty session", "at rest: library", "mapped weights"]
+    body = []
+    for row in sorted(rows, key=lambda row: (-_gain(row), row["file"])):
+        rest, library, weights = (row[f"fitted_{part}_bytes"] for part in ("rest", "library", "weights"))
+        sizes = [row["default_peak_bytes"], row["fitted_peak_bytes"], row["empty_peak_bytes"], library, weights]
+        sizes += [rest - library - weights, row["arena_bytes"]]
+        body.append([row["file"], *(f"{size / _MEGABYTE:.1f}" for size in sizes), f"{_gain(row):.2f}"])
+    return lines([*head, "anonymous", "held by the arena", "of the default's"], body)
+
+
 def independent() -> list[str]:
     """Figures as `fit` prints them, with those of new processes."""
     kinds = ("peak", "peak_anonymous", "rest", "rest_anonymous")
@@ -111,4 +126,5 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "field": field,
     "field summary": summary,
     "field independent": independent,
+    "field parts": parts,
 }
