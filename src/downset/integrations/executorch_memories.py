@@ -16,7 +16,8 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph, Op, Tensor
-from downset.integrations.executorch_order import Dialect, SpecStorage, Units, call_of, is_alloc, link
+from downset.integrations.executorch_nodes import is_alloc
+from downset.integrations.executorch_order import Dialect, SpecStorage, Units, call_of, link
 from downset.memories.plan import plan_memories
 from downset.memories.program import MovedProgram, program_of
 from downset.memory.models import MEMORY_MODELS

@@ -9,12 +9,24 @@ start, a mutable buffer always.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
 from downset.errors import UnsupportedError
+from downset.integrations.executorch_nodes import (
+    is_alloc,
+    leaves_of,
+    row_of,
+    spec_of_node,
+    specs_of_node,
+    takes_result,
+    values_of_node,
+    views_of_node,
+    written_arguments,
+    written_results,
+)
 from downset.integrations.executorch_offsets import PlacementSettings, arena_of
 from downset.integrations.scheduler_order import least_peak_order
 from downset.memory.liveness import OrderProblem, Storage
@@ -22,10 +34,7 @@ from downset.memory.records import Record, align_up
 from downset.results.plans import Order
 from downset.text import abridged, format_bytes
 
-__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "call_of", "is_alloc", "link", "reordered", "viewed"]
-
-_SHARES = "_share_alloc_with_arg_idx"
-"""The mark of a call that writes into the bytes of one of its arguments."""
+__all__ = ["Dialect", "GraphReport", "SpecStorage", "Units", "call_of", "link", "reordered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +95,12 @@ class Dialect:
         def always(node: Any) -> bool:
             return names.get(node.target) in mutated
 
-        return Dialect(_specs, lambda _: (), alignment, inputs, outputs, buffers, always)
+        return Dialect(specs_of_node, lambda _: (), alignment, inputs, outputs, buffers, always)
 
     @staticmethod
     def edge() -> Dialect:
         """The dialect of graphs whose calls make new tensors; a `view_copy` will be a view."""
-        return Dialect(_values, _views, 16, False, True, False, lambda _: False)
+        return Dialect(values_of_node, views_of_node, 16, False, True, False, lambda _: False)
 
 
 def reordered(graph_module: Any, dialect: Dialect, settings: PlacementSettings, work_limit: int) -> GraphReport | None:
@@ -160,7 +169,7 @@ class Units:
             for touched in (node, *node.all_input_nodes):
                 for storage in self._storages.of(touched):
                     storage.touched.add(unit)
-            for target in _written(node):
+            for target in written_arguments(node):
                 for storage in self._storages.of(target):
                     if storage.made_by != unit:
                         storage.written.add(unit)
@@ -203,7 +212,7 @@ class Units:
             before[unit] |= {self._unit_of[source] for source in node.all_input_nodes if source in self._unit_of}
         last: dict[object, int] = {}
         for unit, members in enumerate(self.members):
-            row = _row(call_of(members))
+            row = row_of(call_of(members))
             if row is not None:
                 before[unit] |= {last[row]} if row in last else set()
                 last[row] = unit
@@ -251,7 +260,7 @@ class SpecStorages:
                 storage.nbytes, storage.memory = max(storage.nbytes, nbytes), memory
         for node in nodes:
             pairs = list(dialect.views(node))
-            for result in _in_place(node):
+            for result in written_results(node):
                 if len(self._keys[node]) == len(self._keys[result]) == 1:
                     pairs.append((self._keys[node][0], self._keys[result][0]))
                 elif self._keys[node]:
@@ -276,7 +285,7 @@ class SpecStorages:
     def first_spec(self, storage: SpecStorage) -> Any:
         """The first spec of the storage that is not a view, in a graph whose nodes have specs."""
         for node, keys in self._keys.items():
-            for key, spec in zip(keys, _leaves(_meta_spec(node)), strict=False):
+            for key, spec in zip(keys, leaves_of(spec_of_node(node)), strict=False):
                 if self._storage_of[self._root(key)] is storage and getattr(spec, "_base", None) is None:
                     return spec
         raise UnsupportedError("a storage has no spec")
@@ -297,7 +306,7 @@ def _units(nodes: Sequence[Any]) -> list[list[Any]]:
     for node in nodes:
         if node.op in ("placeholder", "get_attr", "output"):
             continue
-        if _takes_result(node) and node.args[0] in unit_of:
+        if takes_result(node) and node.args[0] in unit_of:
             unit_of[node.args[0]].append(node)
             continue
         first = min(node.users, key=position.__getitem__, default=None)
@@ -312,119 +321,3 @@ def _units(nodes: Sequence[Any]) -> list[list[Any]]:
 def call_of(members: Sequence[Any]) -> Any:
     """The node of a unit that computes; the others are its allocations, and those that take its results."""
     return next((node for node in members if not is_alloc(node)), members[-1])
-
-
-def _takes_result(node: Any) -> bool:
-    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
-
-
-def is_alloc(node: Any) -> bool:
-    target: Any = getattr(node, "target", None)
-    return getattr(target, "__module__", "") == "executorch.exir.memory" and target.__name__ == "alloc"
-
-
-def _specs(node: Any) -> Iterator[tuple[object, int, int]]:
-    from executorch.exir.tensor import TensorSpec
-
-    for spec in _leaves(_meta_spec(node)):
-        if isinstance(spec, TensorSpec):
-            if spec.is_dynamic_unbound_tensor:
-                raise UnsupportedError(f"the size of {node.name} is known only when it runs")
-            if getattr(getattr(spec, "device", None), "name", "CPU") != "CPU":
-                raise UnsupportedError(f"{node.name} lies on another device than the CPU")
-            root = viewed(spec)
-            yield id(root), 0 if spec.const else max(spec.nbytes(), root.nbytes()), root.mem_id or 1
-
-
-def viewed(spec: Any) -> Any:
-    """The spec that states where the bytes of a view lie; any other spec itself."""
-    while (base := getattr(spec, "_base", None)) is not None:
-        spec = base
-    return spec
-
-
-def _meta_spec(node: Any) -> Any:
-    """The spec of a node. An allocation gets its spec late; until then it is the spec of the only call that writes
-    there."""
-    if "spec" not in node.meta and is_alloc(node):
-        for user in node.users:
-            if sum(map(is_alloc, user.kwargs.values())) == 1 and node in user.kwargs.values():
-                return user.meta.get("spec")
-    return node.meta.get("spec")
-
-
-def _values(node: Any) -> Iterator[tuple[object, int, int]]:
-    import torch
-
-    for number, value in enumerate(_leaves(node.meta.get("val"))):
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-            raise UnsupportedError(f"the value of {node.name} is symbolic")
-        if isinstance(value, torch.Tensor):
-            if not all(isinstance(size, int) for size in value.shape):
-                raise UnsupportedError(f"the size of {node.name} is symbolic")
-            yield (node, number), value.numel() * value.element_size(), 1
-
-
-def _views(node: Any) -> Iterator[tuple[object, object]]:
-    name = getattr(_schema(node), "name", "")
-    if name == "aten::view_copy" and not any(user.op == "output" for user in node.users):
-        yield (node, 0), (node.args[0], 0)
-    elif _takes_result(node):
-        yield (node, 0), (node.args[0], node.args[1])
-
-
-def _in_place(node: Any) -> Iterator[Any]:
-    """The arguments of a call whose bytes hold the result."""
-    schema = _schema(node)
-    for returned in schema.returns if schema is not None else ():
-        if returned.alias_info is not None and returned.alias_info.is_write:
-            for argument, value in _arguments(node, schema):
-                if argument.alias_info is not None and argument.alias_info.before_set & returned.alias_info.before_set:
-                    yield from (source for source in _leaves(value) if hasattr(source, "op") and not is_alloc(source))
-    if (shares := node.meta.get(_SHARES)) is not None:
-        yield node.args[shares]
-
-
-def _written(node: Any) -> Iterator[Any]:
-    schema = _schema(node)
-    if schema is not None:
-        for argument, value in _arguments(node, schema):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from (target for target in _leaves(value) if hasattr(target, "op") and not is_alloc(target))
-    if (shares := node.meta.get(_SHARES)) is not None:
-        yield node.args[shares]
-
-
-def _arguments(node: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
-    for number, argument in enumerate(schema.arguments):
-        yield argument, node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
-
-
-def _operator(node: Any) -> Any:
-    """PyTorch's operator of a node, also inside a dialect's wrapper."""
-    inner = getattr(node.target, "_op", None)
-    return inner if hasattr(inner, "_schema") else node.target
-
-
-def _schema(node: Any) -> Any:
-    return getattr(_operator(node), "_schema", None) if node.op == "call_function" else None
-
-
-def _row(node: Any) -> Any:
-    """The key of the row of a node; nodes of one row keep their order. Rows are: nodes that draw random numbers, nodes
-    without readers (checks), and calls of one delegate, which may have a state. None: the node is in no row."""
-    import torch
-
-    if getattr(node.target, "__name__", "") == "executorch_call_delegate":
-        return node.args[0]
-    if torch.Tag.nondeterministic_seeded in getattr(_operator(node), "tags", ()):
-        return "random"
-    return None if node.users else "unread"
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value

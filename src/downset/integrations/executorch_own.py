@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from downset.integrations.executorch_order import viewed
+from downset.integrations.executorch_nodes import viewed
 
 __all__ = ["own_bytes", "states_of"]
 

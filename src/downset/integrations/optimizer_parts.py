@@ -36,7 +36,7 @@ class OptimizerParts:
     tensors: dict[Place, Any] = field(default_factory=dict)
     """All but parameters and the groups' learning rates, each once."""
     facts: dict[Place, Any] = field(default_factory=dict)
-    """What is not a tensor, and the places of tensors."""
+    """All values that are not tensors, and the places of tensors."""
 
     def settings(self) -> frozenset[tuple[Place, Any]]:
         """All facts as one value that can be compared and hashed."""
@@ -53,10 +53,9 @@ def parts_of(optimizer: Any, parameters: Sequence[Any]) -> OptimizerParts:
         import torch
 
         if isinstance(value, torch.Tensor):
-            known = id(value) in seen
-            seen.add(id(value))
             parts.facts[place] = ("parameter", numbers[id(value)]) if id(value) in numbers else "a tensor"
-            if not known:
+            if id(value) not in seen:
+                seen.add(id(value))
                 parts.tensors[place] = value
             return
         below = _below(value)

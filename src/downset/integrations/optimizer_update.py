@@ -228,22 +228,22 @@ class _MovingOptions:
         """The options of the group of this number. One that moves has the value `_MOVING`; one that is 0, None."""
         return tuple((key, self._setting((number, key), group)) for key in _READ if key in group)
 
-    def _setting(self, at: tuple[int, str], group: Mapping[str, Any]) -> Any:
+    def _setting(self, option: tuple[int, str], group: Mapping[str, Any]) -> Any:
         import torch
 
-        value = _option_value(group[at[1]])
-        if at[1] not in _CAN_MOVE:
+        value = _option_value(group[option[1]])
+        if option[1] not in _CAN_MOVE:
             return value
         if not value:
             return None
         numbers = value if isinstance(value, tuple) else (value,)
-        begin = self._seen.setdefault(at, value)
-        if at not in self._tensors and (begin != value or "max_momentum" in group):  # a schedule of both wrote that
-            device = self._devices[at[0]]
-            self._tensors[at] = tuple(torch.zeros((), dtype=torch.float64, device=device) for _ in numbers)
-        if at not in self._tensors:
+        begin = self._seen.setdefault(option, value)
+        if option not in self._tensors and (begin != value or "max_momentum" in group):  # a schedule of both wrote that
+            device = self._devices[option[0]]
+            self._tensors[option] = tuple(torch.zeros((), dtype=torch.float64, device=device) for _ in numbers)
+        if option not in self._tensors:
             return value
-        for tensor, number in zip(self._tensors[at], numbers, strict=True):
+        for tensor, number in zip(self._tensors[option], numbers, strict=True):
             tensor.fill_(number)
         return _MOVING
 
