@@ -89,9 +89,9 @@ def test_a_copy_that_fuses_with_its_reader_is_not_taken(monkeypatch):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=1, report=report)
     torch._dynamo.reset()
-    with pytest.warns(UserWarning, match="nothing again"), torch._inductor.config.patch(force_disable_caches=True):
-        with pytest.raises(Enough):
-            step(torch.randn(2048, 64), torch.randn(2048, 64))
+    uncached = torch._inductor.config.patch(force_disable_caches=True)
+    with pytest.warns(UserWarning, match="nothing again"), uncached, pytest.raises(Enough):
+        step(torch.randn(2048, 64), torch.randn(2048, 64))
     *_, again, order = chosen
     assert not again.operators
     assert order.peak_bytes == fused[NOTHING] < fused[1]
