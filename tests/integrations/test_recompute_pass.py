@@ -180,7 +180,8 @@ def test_the_scheduler_keeps_copies_behind_the_forward_pass():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reports = []
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=130_000)
-    step._options["_post_fusion_custom_pass"] = After(None)
+    options = step._options
+    step._options = lambda key: {**options(key), "_post_fusion_custom_pass": After(None)}
     torch._dynamo.reset()
     with pytest.warns(UserWarning, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):
         step(*batch())  # falls back
