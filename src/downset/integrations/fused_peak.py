@@ -91,9 +91,9 @@ def _smaller(settings: RecomputeSettings, estimate: int) -> int | None:
 
 
 def _next_target(settings: RecomputeSettings, target: int, smaller: int | None) -> int | None:
-    """What is planned after a plan that holds more than the limit once its kernels are fused: a smaller one, then the
-    one in which nothing runs again, unless even its estimate is higher, and at last the one that held least. None if
-    that is the latest."""
+    """The target of the plan after one that holds more than the limit once its kernels are fused: a smaller one, then
+    that of the plan in which nothing runs again, unless even its estimate is higher, and at last that of the plan that
+    held least. None if that is the latest."""
     if target in (settings.peak_bytes, *settings.targets)[: len(settings.targets)]:
         return None  # it held least
     if smaller is not None and len(settings.targets) + 1 < settings.most_plans:
