@@ -180,7 +180,8 @@ def test_the_scheduler_keeps_copies_behind_the_forward_pass():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reports = []
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=130_000)
-    step._options["_post_fusion_custom_pass"] = After(None)
+    options = step._options
+    step._options = lambda key: {**options(key), "_post_fusion_custom_pass": After(None)}
     torch._dynamo.reset()
     with pytest.warns(UserWarning, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):
         step(*batch())  # falls back
@@ -252,13 +253,13 @@ def test_a_smaller_limit_that_is_proposed_gives_a_smaller_choice(monkeypatch):
     """The peak after fusion is told as twice the limit; what is then proposed, pasted, is kept to. No step is planned
     again by itself here."""
     monkeypatch.setattr(recompute_pass, "_MOST_PLANS", 1)
-    check = recompute_pass._check_peak
-    monkeypatch.setattr(recompute_pass, "_check_peak", lambda settings, _: check(settings, 2 * settings.peak_bytes))
+    check = recompute_pass.check_peak
+    monkeypatch.setattr(recompute_pass, "check_peak", lambda settings, _: check(settings, 2 * settings.peak_bytes))
     first, _, told = scheduled(10**9)
     (said,) = [str(one.message) for one in told if "once its kernels are fused" in str(one.message)]
     proposed = int(said.rpartition("try peak_bytes=")[2].partition(";")[0])
     assert proposed < first.peak_bytes and proposed in [peak for _, peak in first.front]
-    monkeypatch.setattr(recompute_pass, "_check_peak", check)
+    monkeypatch.setattr(recompute_pass, "check_peak", check)
     second, _, told = scheduled(proposed)
     assert second.peak_bytes <= proposed
     assert not any("finds no choice" in str(one.message) for one in told)

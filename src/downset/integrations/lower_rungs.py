@@ -23,8 +23,8 @@ from downset.integrations.whole_function import tracing
 
 __all__ = ["EAGER", "LowerRungs", "Options", "Rung", "first_line"]
 
-Options = Callable[[int], dict[str, Any]]
-"""The options of `torch.compile` for the plan of this number."""
+Options = Callable[[Any], dict[str, Any]]
+"""The options of `torch.compile` for the plan of this key, with passes of their own for each."""
 
 EAGER = "plain PyTorch"
 _MOST_SHAPES = 8
@@ -33,7 +33,7 @@ _MOST_SHAPES = 8
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A way to run a step. `options`: of `torch.compile`, by the number of the plan; None for plain PyTorch."""
+    """A way to run a step. `options`: of `torch.compile`, by the key of the plan; None for plain PyTorch."""
 
     name: str
     options: Options | None

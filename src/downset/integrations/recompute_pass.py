@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
+from downset.integrations.fused_peak import NOTHING, RecomputeSettings, check_peak
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.planned_order import PLANNED
@@ -31,42 +31,13 @@ from downset.integrations.variants import StepVariant, plan_variants
 from downset.methods import check_choices
 from downset.text import format_bytes
 
-__all__ = ["PlanAgain", "recompute_options"]
+__all__ = ["recompute_options"]
 
 _AGAIN = "downset_again"
 _BUDGETS = (0.5, 0.2, 0.1)
 """PyTorch's `activation_memory_budget`s whose choices are tried too."""
 _MOST_PLANS = 4
-"""The most plans of one whole step: a compile until its kernels are fused for each."""
-
-
-class PlanAgain(BaseException):
-    """Ends a compile before its kernels are compiled: they would hold more than the limit, and another choice of what
-    runs again may hold less. Compiling again takes it. No `Exception`, because the compiler would handle it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _RecomputeSettings:
-    peak_bytes: int | None
-    """The limit; None for the least peak that takes next to no time."""
-    choices: int | None
-    report: Callable[[Any], None] | None
-    not_within: list[int] = field(default_factory=list)
-    """The peaks of graphs for which no choice keeps to the limit, as the user was told."""
-    warned: list[int] = field(default_factory=list)
-    """The peaks above the limit, once kernels are fused, of which the user was told."""
-    lower: list[int] = field(default_factory=list)
-    """The estimated peaks of the latest graph's choices that hold less than the one that was taken."""
-    targets: list[int] = field(default_factory=list)
-    """The smaller limits of later plans, of which the last holds: fused kernels held more than the limit."""
-    most_plans: int = 1
-
-    def uuid(self) -> str:
-        return f"downset {code_fingerprint()} {self.peak_bytes} {self.choices} {self.targets[-1:]}"
-
-    def within(self) -> tuple[Any, ...]:
-        """The settings that caches see, without the receiver of reports."""
-        return self.uuid(), self.peak_bytes, self.choices
+"""The most plans of one whole step with less and less: a compile until its kernels are fused for each."""
 
 
 def recompute_options(
@@ -76,48 +47,27 @@ def recompute_options(
 
     The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above
     the limit: recomputation is chosen before fusion, by another estimate. In a whole step it raises PlanAgain where
-    another choice may hold less. `whole`: the step is one graph; otherwise
-    forward and backward are two. Without `peak_bytes` there is no check, and a whole step runs again what takes next
-    to no time, as PyTorch's partitioner does where forward and backward are two graphs. Raises UsageError for a limit
-    or a number of sets that is not a number above 0."""
+    another choice, or none, may hold less. `whole`: the step is one graph; otherwise forward and backward are two.
+    Without `peak_bytes` there is no check, and a whole step runs again what takes next to no time, as PyTorch's
+    partitioner does where forward and backward are two graphs. Raises UsageError for a limit or a number of sets that
+    is not a number above 0."""
     check_choices(choices)
     if peak_bytes is None:
         if not whole:
             return {}, None
-        free = _RecomputeSettings(None, choices, None)
+        free = RecomputeSettings(None, choices, None)
         passes = _pass_classes()
         return {"joint_custom_post_pass": passes["graph"](free), "_pre_fusion_custom_pass": passes["behind"]()}, None
     if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
         raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
-    settings = _RecomputeSettings(peak_bytes, choices, report, most_plans=_MOST_PLANS if whole else 1)
+    settings = RecomputeSettings(peak_bytes, choices, report, most_plans=_MOST_PLANS if whole else 1)
     passes = _pass_classes()
     if whole:
         operators()  # compiled code from a cache calls them
         options = {"joint_custom_post_pass": passes["graph"](settings), "_pre_fusion_custom_pass": passes["behind"]()}
     else:
         options = {"custom_partitioner_fn": passes["partitioner"](settings)}
-    return options, partial(_check_peak, settings)
-
-
-def _check_peak(settings: _RecomputeSettings, peak_bytes: int) -> None:
-    limit = settings.peak_bytes
-    if limit is None or peak_bytes <= limit or settings.not_within or peak_bytes in settings.warned:
-        return
-    advice = "no choice that was tried holds less by that one"
-    if settings.lower:
-        target = (settings.targets or [limit])[-1]
-        lower = [estimate for estimate in settings.lower if estimate <= target * limit // peak_bytes]
-        smaller = max(lower) if lower else min(settings.lower)
-        if len(settings.targets) + 1 < settings.most_plans:
-            settings.targets.append(smaller)
-            raise PlanAgain
-        advice = f"try peak_bytes={smaller}"
-    settings.warned.append(peak_bytes)
-    warn_user(
-        f"once its kernels are fused this graph peaks at {format_bytes(peak_bytes)} B by an estimate of what they "
-        f"allocate, above the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an "
-        f"estimate of its own; {advice}; a step without a limit may hold less: measure both"
-    )
+    return options, partial(check_peak, settings)
 
 
 @cache
@@ -127,7 +77,7 @@ def _pass_classes() -> dict[str, Any]:
     class Partitioner(CustomPartitionerFn):  # type: ignore[misc, unused-ignore]
         """PyTorch's partitioner on a graph that is marked with our choice."""
 
-        def __init__(self, settings: _RecomputeSettings) -> None:
+        def __init__(self, settings: RecomputeSettings) -> None:
             self._settings = settings
 
         def uuid(self) -> str:
@@ -148,7 +98,7 @@ def _pass_classes() -> dict[str, Any]:
     class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
         """Adds the copies of our choice to the graph of a whole step."""
 
-        def __init__(self, settings: _RecomputeSettings) -> None:
+        def __init__(self, settings: RecomputeSettings) -> None:
             self._settings = settings
 
         def uuid(self) -> str:
@@ -185,14 +135,14 @@ def _pass_classes() -> dict[str, Any]:
 def _again(kind: str, uuid: str, *within: Any) -> Any:
     del uuid
     pass_class = _pass_classes()[kind]
-    return pass_class(_RecomputeSettings(within[0], within[1], None)) if within else pass_class()
+    return pass_class(RecomputeSettings(within[0], within[1], None)) if within else pass_class()
 
 
 def _warn(error: Exception) -> None:
     warn_user(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}")
 
 
-def _mark(gm: Any, settings: _RecomputeSettings, options: dict[str, Any]) -> None:
+def _mark(gm: Any, settings: RecomputeSettings, options: dict[str, Any]) -> None:
     """Mark for PyTorch's partitioner what runs again and what does not; nothing if PyTorch's choice is the same."""
     from torch._functorch import partitioners
     from torch._functorch.compile_utils import fx_graph_cse
@@ -248,18 +198,19 @@ def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
     return [sets_of(graph, values) for values in saved]
 
 
-def _chosen(traces: Mapping[int, Traced], settings: _RecomputeSettings, theirs: Sequence[set[int]]) -> StepVariant:
+def _chosen(traces: Mapping[int, Traced], settings: RecomputeSettings, theirs: Sequence[set[int]]) -> StepVariant:
     """The number of chunks and the operators that run again. They are reported, and a peak above the limit is warned
     of. `traces`: the graph by number of chunks, with 1 among them."""
     assert settings.peak_bytes is not None
     begin = time.perf_counter()
-    limit = (settings.targets or [settings.peak_bytes])[-1]
+    limit = settings.target() or settings.peak_bytes
     plan = plan_variants({count: trace.graph for count, trace in traces.items()}, limit, settings.choices, theirs)
     seconds = time.perf_counter() - begin
-    chosen = plan.chosen
+    chosen = StepVariant(0.0, plan.none.peak_bytes, 1, ()) if limit == NOTHING else plan.chosen
+    settings.none[:] = [plan.none.peak_bytes]
     peak, trace = chosen.peak_bytes, traces[chosen.chunks]
     settings.lower[:] = [variant.peak_bytes for variant in plan.front if variant.peak_bytes < peak]
-    if not plan.within:
+    if not plan.within and peak not in settings.not_within:
         least = format_bytes(plan.least_bytes)
         settings.not_within.append(peak)
         proof = f"proven that none comes below {least} B" if plan.least_bytes > settings.peak_bytes else "not proven"
@@ -292,7 +243,7 @@ def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
     return RepeatedOperator(node.name, source, trace.graph.nbytes[operator], trace.graph.costs[operator])
 
 
-def _copy(graph: Any, settings: _RecomputeSettings) -> None:
+def _copy(graph: Any, settings: RecomputeSettings) -> None:
     """Let the loss run in chunks of rows, where a limit chose so, and add copies of what runs again to the graph, each
     before the first of its late readers."""
     if not behind_forward(graph):

@@ -14,13 +14,14 @@ from typing import Any
 from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
+from downset.integrations.fused_peak import PlanAgain
 from downset.integrations.lost_calls import watch_clipping
 from downset.integrations.lower_rungs import EAGER, LowerRungs, Options, Rung, first_line
 from downset.integrations.measured_limit import MeasuredLimit
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
 from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
 from downset.integrations.planned_sizes import PlannedSizes
-from downset.integrations.recompute_pass import PlanAgain, recompute_options
+from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.step_parts import StepParts, StepReports, detached, norm_of, parallel_kind
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_function import tracing, whole_function
@@ -207,15 +208,14 @@ class TrainingStep:
         return loss
 
     def _call(self, update: Update, key: tuple[bool, Settings, int], arguments: tuple[Any, ...]) -> Any:
-        """Call the compiled function of this key; compile it if it is missing, and again as long as a smaller plan may
-        keep to the limit."""
+        """Call the compiled function of this key; compile it if it is missing, and again as long as another plan may
+        hold less."""
         import torch
 
         while True:
             if key not in self._compiled:
-                last, settings, plan = key
-                function = whole_function(self._parts, update, settings if last else None)
-                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options(plan))
+                function = whole_function(self._parts, update, key[1] if key[0] else None)
+                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options(key))
             try:
                 with tracing(trace_autograd_ops=True):
                     return self._compiled[key](*arguments)
@@ -318,8 +318,8 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     ordered = order and scheduler_passes()
 
     @cache
-    def options(_: int, *, whole: bool = True) -> dict[str, Any]:
-        """Options of `torch.compile` with passes of their own for each plan, which remember what they chose."""
+    def options(_: Any, *, whole: bool = True) -> dict[str, Any]:
+        """Options of `torch.compile` with passes of their own for each function, which remember what they chose."""
         again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=whole)
         passes = order_options(work_limit=work_limit, report=reports, check=check) if ordered else {}
         return {**again, **factor_options(), **(_layout_options(optimizer) if whole else {}), **passes}

@@ -1,0 +1,97 @@
+"""Within a limit a whole step never holds more, once its kernels are fused, than one in which nothing runs again."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+import downset as ds
+from downset.integrations import recompute_pass
+from downset.integrations.fused_peak import NOTHING, PlanAgain, RecomputeSettings, check_peak
+
+
+class Enough(BaseException):
+    """Ends a compile once its graph is ordered."""
+
+
+def shipped(limit, plans):
+    """(the plan that is compiled, the plans whose kernels are fused); `plans`: (estimated, fused) peaks by rising
+    number of operators that run again, with falling estimates, as `recompute_pass` takes one of them for a target."""
+    settings = RecomputeSettings(limit, None, None, most_plans=4)
+    taken = []
+    while True:
+        within = [number for number, (estimate, _) in enumerate(plans) if estimate <= settings.target()]
+        taken.append(within[0] if within else len(plans) - 1)
+        estimate, fused = plans[taken[-1]]
+        settings.lower[:] = [lower for lower, _ in plans if lower < estimate]
+        settings.none[:] = [plans[0][0]]
+        if not within:
+            settings.not_within.append(estimate)
+        try:
+            check_peak(settings, fused)
+        except PlanAgain:
+            continue
+        return taken[-1], taken
+
+
+peaks = st.integers(1, 100)
+
+
+@given(peaks, st.lists(peaks, min_size=1, max_size=8, unique=True), st.data())
+def test_the_plan_that_stays_holds_no_more_than_any_other_that_was_tried(limit, estimates, data):
+    """For any peaks of fused kernels, as long as the estimate of the step in which nothing runs again is not above what
+    that step holds."""
+    estimates.sort(reverse=True)
+    fused = [data.draw(st.integers(estimates[0], 200)), *(data.draw(st.integers(1, 200)) for _ in estimates[1:])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stays, tried = shipped(limit, [*zip(estimates, fused, strict=True)])
+    assert fused[stays] <= fused[0]
+    assert fused[stays] == min(fused[plan] for plan in tried)
+    assert len(tried) <= 6
+    assert all(fused[plan] > limit for plan in tried[:-1])
+
+
+def test_a_plan_that_holds_what_it_says_is_compiled_once():
+    """Also where it is above the limit: a compile until kernels are fused takes long."""
+    assert shipped(10, [(100, 110), (60, 61)]) == (1, [1])
+
+
+def test_the_warning_says_that_nothing_runs_again():
+    with pytest.warns(UserWarning, match="peaks at 105 B .* it runs nothing again") as told:
+        assert shipped(10, [(100, 105), (60, 130)]) == (0, [1, 0])
+    assert len(told) == 1
+
+
+@pytest.mark.native
+@pytest.mark.xdist_group("inductor")
+def test_a_copy_that_fuses_with_its_reader_is_not_taken(monkeypatch):
+    """The copy of a ReLU and the gradient of that ReLU become one kernel, which holds five matrices where four would
+    do without copies."""
+    fused, chosen = {}, []
+
+    def told(settings, peak):
+        fused[settings.target()] = peak
+        check_peak(settings, peak)
+
+    def report(of):
+        chosen.append(of)
+        if isinstance(of, ds.inductor.OrderReport):
+            raise Enough
+
+    monkeypatch.setattr(recompute_pass, "check_peak", told)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64, bias=False), nn.ReLU())))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=1, report=report)
+    torch._dynamo.reset()
+    uncached = torch._inductor.config.patch(force_disable_caches=True)
+    with pytest.warns(UserWarning, match="nothing again"), uncached, pytest.raises(Enough):
+        step(torch.randn(2048, 64), torch.randn(2048, 64))
+    *_, again, order = chosen
+    assert not again.operators
+    assert order.peak_bytes == fused[NOTHING] < fused[1]
