@@ -81,7 +81,7 @@ def test_normalisations_in_two_passes_are_equal_and_proven_and_no_changed_file_i
     proof = prove(path, output)
     assert proof.proven and not proof.exact, proof.reason
     content, refused = entries(output), 0
-    tried = draw.sample(list(changes(json.loads(content[MODEL]))), cases(25))
+    tried = draw.sample(list(changes(json.loads(content[MODEL]))), cases(100))
     for what, changed in tried:
         other = write(tmp_path / "o.pt2", {**content, MODEL: as_json(changed())})
         try:

@@ -109,8 +109,8 @@ def test_the_same_work_limit_gives_the_same_plan_and_a_larger_one_none_that_cost
 
 def test_a_check_finds_what_is_wrong():
     """Each residence, move and figure that is left out or changed is an error."""
-    faults = 0
-    for seed in SEEDS[:20]:
+    faults, seeds = 0, SEEDS[:20]
+    for seed in seeds:
         problem = random_problem(random.Random(5000 + seed), operators=8)
         plan = plan_memories_problem(form_of(problem), method="file_order", budget=Budget(10.0, 10_000))
         wrong = [replace(plan, moved_bytes=plan.moved_bytes + 1), replace(plan, direct_bytes=plan.direct_bytes + 1)]
@@ -128,7 +128,7 @@ def test_a_check_finds_what_is_wrong():
             with pytest.raises(InvalidPlan):
                 check_memories(problem, one)
             faults += 1
-    assert faults > 50
+    assert faults > 2 * len(seeds), "plans have moves and places, too"
 
 
 def test_an_operator_that_does_not_fit_is_named():

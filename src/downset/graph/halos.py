@@ -218,7 +218,9 @@ def _mixes(graph: Graph, op: Op, axis: int) -> bool:
 
 def _sees_by_place(op: Op) -> bool:
     """Whether which keys a query sees follows from its place, or the attention draws numbers."""
-    call = op.attrs["call"]
+    call = op.attrs.get("call")
+    if call is None:  # a graph that was not read from a program says nothing of it
+        return True
     named = (value for name, value in call["kwargs"].items() if name not in ("scale", "attn_mask", "enable_gqa"))
     return any(value not in (None, False, 0.0) for value in (*call["args"][4:6], *named))
 
