@@ -112,7 +112,7 @@ def fork_workers(path: str | os.PathLike[str]) -> None:
     it."""
     from downset.process.isolation import fork_server
 
-    if not Path(path).is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  which no name makes fail
         return
     for library in _LIBRARIES.get(Path(path).suffix.lower(), ()):
         with suppress(UnsupportedError):  # the call that needs it meets the error
