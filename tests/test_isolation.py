@@ -163,14 +163,19 @@ def test_a_command_forks_the_server_which_keeps_nothing_but_imports(threads, tmp
 
 
 ALONE = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 from downset.cli import main
+from downset.formats.reading import fork_workers
+from downset.process import isolation, supervisor
 
 def refused(*_, **__):
     raise AssertionError("a new interpreter")
 
 subprocess.Popen = refused
+fork_workers(sys.argv[2])
+assert not isolation._SHARED, "a fork of a program that no process of ours watches"
+supervisor._watcher = os.open(os.devnull, os.O_WRONLY)
 try:
     main()
 except SystemExit as ended:
