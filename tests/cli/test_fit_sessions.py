@@ -57,7 +57,7 @@ def test_mistakes_are_one_line(run, tmp_path):
     for arguments, words in (
         (("--slower", "0.5x"), "is not a factor from 1"),
         (("--slower", "fast"), "is not a factor from 1"),
-        (("--session", tmp_path / "s.py"), "give an output"),
+        (("--session", tmp_path / "s.py"), "opens the written file: give -o, too"),
         (("-o", tmp_path / "f.onnx", "--session", tmp_path / "x.svg", "--map", tmp_path / "x.svg"), "both name"),
     ):
         status, out, err = run("fit", model, *arguments)

@@ -260,7 +260,7 @@ def test_metadata_of_others_and_of_ours_stay(tmp_path):
 
 def test_options_that_only_onnx_runtime_has(tmp_path):
     path = branchy_model(tmp_path / "m.onnx")
-    with pytest.raises(UsageError, match="give an output"):
+    with pytest.raises(UsageError, match="give output, too"):
         ds.fit(path, session=tmp_path / "s.py")
     with pytest.raises(UsageError, match="is for ONNX Runtime"):
         ds.fit(path, target="torch", output=tmp_path / "f.onnx", session=tmp_path / "s.py")
