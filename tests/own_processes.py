@@ -13,6 +13,7 @@ say where the cache is and what the terminal can do, which no worker reads."""
 
 import ctypes
 import importlib
+import io
 import json
 import os
 import sys
@@ -87,22 +88,25 @@ def _torch_here(runtimes):
 
 
 def _run_here(module, function, arguments, **options):
-    """What a worker would answer, made in this process: values as they come through files, errors as it words them,
-    and what C code prints."""
+    """What a worker would answer, made in this process: values that come through a file, errors as it words them, and
+    what C code prints."""
     if function not in RUN_HERE:
         return _forked(module, function, arguments, **options)
     name, given = isolation._code(module, function)[0], json.loads(json.dumps(dict(arguments)))
+    answer = io.BytesIO()
     with tempfile.TemporaryFile() as file:
         kept = _print_to(file)
         try:
-            made = getattr(importlib.import_module(module), function)(**given)
+            np.savez(answer, **getattr(importlib.import_module(module), function)(**given))
         except Exception as error:
             message = error.message if isinstance(error, DownsetError) else Message(str(error))
             said = {"error": type(error).__name__, "message": message.edited(worker._on_one_line).plain()}
             raise isolation._raised(name, said, _print_again(kept, file), 0) from None
         finally:
             printed = _print_again(kept, file)
-    return {key: np.array(value) for key, value in made.items()}, printed
+    answer.seek(0)
+    with np.load(answer, allow_pickle=False) as arrays:
+        return dict(arrays), printed
 
 
 def _print_to(file):

@@ -108,12 +108,14 @@ def test_no_worker_is_forked_from_a_process_with_threads():
 
 
 FORKS = """
-import json.tool, os, signal, sys, threading
+import io, json.tool, os, signal, sys, threading
 import numpy
 from downset.process import isolation
 opened, pipe = open(sys.argv[1]), os.pipe()
-signal.signal(signal.SIGTERM, lambda *_: None)
+signal.signal(signal.SIGWINCH, lambda *_: os.write(2, b"in the fork"))
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGWINCH))
 print("not printed twice", end="")
+stdout, sys.stdout = sys.stdout, io.StringIO()
 if "thread" in sys.argv:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 isolation.fork_server()
@@ -138,6 +140,8 @@ for _ in range(2):
     except isolation.UnsupportedError as error:
         assert "crashed (signal 9)" in str(error)
 assert after and isolation._SHARED[0].process is not server
+server._status = None
+assert server.poll() == 0, "a signal handler took the status"
 """
 
 
@@ -159,14 +163,19 @@ def test_a_command_forks_the_server_which_keeps_nothing_but_imports(threads, tmp
 
 
 ALONE = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 from downset.cli import main
+from downset.formats.reading import fork_workers
+from downset.process import isolation, supervisor
 
 def refused(*_, **__):
     raise AssertionError("a new interpreter")
 
 subprocess.Popen = refused
+fork_workers(sys.argv[2])
+assert not isolation._SHARED, "a fork of a program that no process of ours watches"
+supervisor._watcher = os.open(os.devnull, os.O_WRONLY)
 try:
     main()
 except SystemExit as ended:

@@ -245,3 +245,15 @@ def test_rounding_is_allowed_of_floats_alone():
     assert not compare_arrays([floats, integers], [floats + np.float32(0.01), integers]).rounds_alike
     assert not compare_arrays([integers], [integers + 1]).rounds_alike
     assert compare_arrays([floats], [rounded]).rounds_alike
+
+
+def test_text_that_a_network_computes_is_compared(tmp_path):
+    texts = TensorProto.STRING
+    for name, operator in (("as_it_is", "Identity"), ("negated", "Neg")):
+        nodes = [helper.make_node(operator, ["x"], ["v"]), helper.make_node("Cast", ["v"], ["s"], to=texts)]
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
+        graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("s", texts, [4])])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, str(tmp_path / f"{name}.onnx"))
+    assert compare(tmp_path / "as_it_is.onnx", tmp_path / "as_it_is.onnx").equal is True
+    assert compare(tmp_path / "as_it_is.onnx", tmp_path / "negated.onnx").equal is False

@@ -109,10 +109,11 @@ READERS: Mapping[str, FileReader] = {
 
 def fork_workers(path: str | os.PathLike[str]) -> None:
     """Fork the server of workers for a command that is about to read this file, with the library by which both read
-    it."""
+    it. In a program that runs a command in its own process, nothing is forked: it is not ours."""
     from downset.process.isolation import fork_server
+    from downset.process.supervisor import watched
 
-    if not Path(path).is_file():
+    if not watched() or not os.path.isfile(path):  # noqa: PTH113  which no name makes fail
         return
     for library in _LIBRARIES.get(Path(path).suffix.lower(), ()):
         with suppress(UnsupportedError):  # the call that needs it meets the error

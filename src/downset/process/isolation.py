@@ -130,10 +130,14 @@ class _Fork:
         parent = os.getpid()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.environ.update(_environment())
-            serve_forked(parent, requests, printed)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the fork has no handlers yet
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                os.environ.update(_environment())
+                serve_forked(parent, requests, printed, mask)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def poll(self) -> int | None:
         return self._waited(os.WNOHANG)
@@ -152,7 +156,10 @@ class _Fork:
 
     def _waited(self, options: int) -> int | None:
         if self._status is None:
-            process, status = os.waitpid(self.pid, options)
+            try:
+                process, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # a signal handler, or SIGCHLD that is ignored, took the status
+                process, status = self.pid, 0
             self._status = os.waitstatus_to_exitcode(status) if process else None
         return self._status
 

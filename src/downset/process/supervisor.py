@@ -110,6 +110,7 @@ def supervise(work: Callable[[], Any], explain: Callable[[Ended], int]) -> None:
     killed. The fork does not outlive this process."""
     global _watcher, _watching
     fill_standard_streams()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, nobody learns how a process ended
     told, traces, parent = os.pipe(), os.pipe(), os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # until this process passes them on
     worker = os.fork()

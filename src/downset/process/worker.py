@@ -20,7 +20,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from downset.errors import DownsetError
@@ -41,9 +41,10 @@ def _main() -> None:
     _serve(int(sys.argv[1]), requests)
 
 
-def serve_forked(parent: int, requests: int, printed: int) -> NoReturn:
-    """Serve in a fork of `parent`, which has one thread. Nothing is left of that process but what it imported: no file
-    or pipe is open, no signal has a handler, and what is printed goes to the file `printed`."""
+def serve_forked(parent: int, requests: int, printed: int, mask: Iterable[int]) -> NoReturn:
+    """Serve in a fork of `parent`, which has one thread and blocks all signals but those of `mask`. Nothing is left of
+    that process but what it imported: no file or pipe is open, no signal has a handler, no text waits to be printed,
+    and what is printed goes to the file `printed`."""
     try:
         os.setsid()
         leave_watcher()
@@ -52,7 +53,7 @@ def serve_forked(parent: int, requests: int, printed: int) -> NoReturn:
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        sys.stdout, sys.stderr = (os.fdopen(file, "w", 1, errors="backslashreplace", closefd=False) for file in (1, 2))
         for stream in (1, 2):
             os.dup2(printed, stream)
         os.dup2(requests, 0)
@@ -64,6 +65,7 @@ def serve_forked(parent: int, requests: int, printed: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if not sys.flags.safe_path:  # the folder of the program, or the current one
             del sys.path[0]
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _serve(parent, requests)
     except BaseException:
         traceback.print_exc()
