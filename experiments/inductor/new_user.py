@@ -31,7 +31,7 @@ from experiments.inductor.fresh_process import CACHES
 from experiments.inductor.measure import peak_bytes
 
 LENGTHS = (32, 48, 64, 48, 64, 32)
-"""Of the tokens of batches; they grow first, so that a plan for the first would not do for the others."""
+"""The numbers of the tokens of batches; they grow first, so that a plan for the first would not do for the others."""
 BATCH = 4
 
 

@@ -49,7 +49,7 @@ def parts_of(optimizer: Any, parameters: Sequence[Any]) -> OptimizerParts:
     """All that an optimiser of these parameters holds."""
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
     parts = OptimizerParts()
-    seen: dict[int, Any] = {number: ("parameter", at) for number, at in numbers.items()}
+    seen: dict[int, Any] = {of: ("parameter", number) for of, number in numbers.items()}
     seen.update((id(of), ()) for of in (optimizer, optimizer.param_groups, optimizer.state))
 
     def known(value: Any) -> Any:
@@ -190,7 +190,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _content(cell: CellType) -> list[Any]:
-    """What a variable of a closure holds; nothing where it is not assigned yet."""
+    """The value that a variable of a closure holds, in a list; empty where it is not assigned yet."""
     try:
         return [cell.cell_contents]
     except ValueError:
