@@ -3,16 +3,20 @@ record leaves no trace in the optimiser. Held to the optimiser itself, over seve
 
 import copy
 import itertools
+import sys
+import threading
 import types
+import weakref
 
 import pytest
 import torch
 
 import downset as ds
 from downset.errors import UnsupportedError
-from downset.integrations.early_updates import updates_apart
+from downset.integrations.early_updates import EarlyUpdates, updates_apart
 from downset.integrations.optimizer_parts import parts_of
 from downset.integrations.optimizer_trace import trace_step
+from downset.integrations.optimizer_update import trained, update_of
 from tests.integrations.test_optimizer_trace import Lion
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -84,6 +88,38 @@ def whole(of):
             p.sub_(one.mul_(0.9).add_(p.grad))
 
 
+def skipping(key):
+    def update(of, group, p):
+        p.sub_(p.grad if key(p) in of.at else 2 * p.grad)
+
+    return update
+
+
+def swapped(of, group, p):
+    state = of.state[p]
+    one, two = (state.get(name, torch.zeros_like(p)) for name in ("one", "two"))
+    state.update(one=two, two=one)
+    p.sub_(two.mul_(0.5).add_(p.grad))
+
+
+def counter():
+    count = 0
+
+    def following(*_):
+        nonlocal count
+        count += 1
+        return 1 / count
+
+    return following
+
+
+class Slots:
+    __slots__ = ("t",)
+
+    def __init__(self, t):
+        self.t = t
+
+
 def decaying(of):
     for p in of.held:
         p.mul_(0.9)
@@ -100,6 +136,12 @@ RECORDED = {
     "attributes": lambda p: Own(p, lambda *_: None, whole, ones=[torch.zeros_like(of) for of in p]),
     "without gradients": lambda p: Own(p, by(lambda of: 1), decaying),
     "asked": lambda p: Own(p, lambda of, group, p: p.sub_(p.grad) if p.requires_grad else None),
+    "parameters": lambda p: Own(p, skipping(lambda of: of), at={p[0]}),
+    "ids": lambda p: Own(p, skipping(id), at={id(p[0]): 1}),
+    "set of ids": lambda p: Own(p, skipping(id), at=frozenset([id(p[0])])),
+    "closure": lambda p: Own(p, (lambda of: lambda _, group, q: q.sub_(q.grad if q is of else 2 * q.grad))(p[0])),
+    "swapped": lambda p: Own(p, swapped),
+    "slots": lambda p: Own(p, by(lambda of: of.at.t), at=Slots(2)),
     "namespace": lambda p: Own(p, by(lambda of: of.at.t), at=types.SimpleNamespace(t=torch.ones(2)[0])),
 }
 REFUSED = {
@@ -113,6 +155,11 @@ REFUSED = {
     ),
     "silent iterator": lambda p: Own(p, by(lambda of: 1 / next(of.at)), at=itertools.count(1)),
     "generator": lambda p: Own(p, by(lambda of: next(of.at)), at=(1 / t for t in range(1, 99))),
+    "closure": lambda p: Own(p, by(counter())),
+    "slots": lambda p: Own(p, by(lambda of: of.at.t), lambda of: setattr(of.at, "t", of.at.t + 1), at=Slots(0)),
+    "weak": lambda p: Own(p, lambda of, group, q: q.sub_(q.grad if q is of.at() else 2 * q.grad), at=weakref.ref(p[0])),
+    "lock": lambda p: Own(p, by(lambda of: of.at.locked()), at=threading.Lock()),
+    "file": lambda p: Own(p, by(lambda of: of.at.closed), at=sys.stdout),
     "state": lambda p: Own(p, lambda of, group, p: of.state[p].setdefault("at", []).append(p.sub_(p.grad).sum())),
     "rate": lambda p: Own(p, by(lambda of: 1), lambda of: of.param_groups[0].update(lr=of.param_groups[0]["lr"] * 0.9)),
     "rate in place": lambda p: Own(
@@ -190,7 +237,17 @@ def test_what_an_optimizer_reads_is_part_of_the_settings_of_a_record():
     seen.append(parts_of(optimizer, parameters).settings())
     optimizer.state[parameters[0]]["w"] = 2.0
     seen.append(parts_of(optimizer, parameters).settings())
-    assert len({*seen}) == 4
+    optimizer.at = Slots(1)
+    seen.append(parts_of(optimizer, parameters).settings())
+    optimizer.at.t = 2
+    seen.append(parts_of(optimizer, parameters).settings())
+    optimizer.one = optimizer.two = torch.ones(2)
+    seen.append(parts_of(optimizer, parameters).settings())
+    optimizer.two = torch.ones(2)
+    seen.append(parts_of(optimizer, parameters).settings())
+    optimizer.two = torch.ones(3)
+    seen.append(parts_of(optimizer, parameters).settings())
+    assert len({*seen}) == 9
 
 
 @pytest.mark.parametrize("name", ["around", "attributes", "without gradients", "inplace"])
@@ -200,6 +257,38 @@ def test_what_reaches_other_parameters_is_not_updated_early(name):
     gradients(parameters, 0)
     optimizer.step()
     assert not updates_apart(optimizer, parameters[:2])
+
+
+def test_what_a_user_changes_between_two_steps_counts():
+    """A replaced `step`, and dampening, which a checkpoint may set: the formulas of a graph have neither."""
+    optimizer = torch.optim.SGD(weights(), lr=0.1, momentum=0.9)
+    update = update_of(optimizer)
+    update.prepare()
+    optimizer.param_groups[0]["dampening"] = 0.5
+    with pytest.raises(UnsupportedError, match="its dampening has become other than 0"):
+        update.prepare()
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    trained(optimizer)
+    optimizer.step = lambda *_: None
+    with pytest.raises(UnsupportedError, match="`step` was replaced"):
+        trained(optimizer)
+
+
+def test_a_step_replaced_after_early_updates_is_called():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    early = EarlyUpdates(optimizer, least_bytes=1)
+    seen = []
+    for replaced in (False, False, True):
+        if replaced:
+            optimizer.step = lambda: seen.append(all(of.grad is not None for of in model.parameters()))
+        loss = model(torch.ones(2, 3)).sum()
+        with early.around(loss, watch=False):
+            loss.backward()
+        optimizer.step()
+        early.decide()
+    assert early.possible
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, Lion])

@@ -3,6 +3,8 @@
 import copy
 import io
 import warnings
+from collections import UserDict
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -291,7 +293,14 @@ def test_inputs_and_targets_of_every_shape(graphs):
         def forward(self, one, two=0.0):
             return self.scale * one + two
 
-    for inputs in (torch.ones(3), (torch.ones(3), torch.ones(3)), {"one": torch.ones(3), "two": torch.ones(3)}):
+    by_name = {"one": torch.ones(3), "two": torch.ones(3)}
+    for inputs in (
+        torch.ones(3),
+        (torch.ones(3), torch.ones(3)),
+        by_name,
+        UserDict(by_name),
+        MappingProxyType(by_name),
+    ):
         model = Pair()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         step = ds.inductor.compile_step(model, torch.sum, optimizer)

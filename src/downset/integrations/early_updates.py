@@ -30,7 +30,7 @@ class EarlyUpdates:
 
     def __init__(self, optimizer: Any, *, least_bytes: int = LEAST_BYTES) -> None:
         self.optimizer, self._least_bytes = optimizer, least_bytes
-        self.possible: bool | None = None if stepped_by_its_class(optimizer) else False
+        self.possible: bool | None = None
         self._fired: list[tuple[Any, int]] = []
 
     @contextmanager
@@ -38,7 +38,7 @@ class EarlyUpdates:
         """Around the backward pass of a loss. `watch`: update nothing within it."""
         if self.possible is None and not _several(loss, self._least_bytes):
             self.possible = False
-        if self.possible is False or _has_hooks(self.optimizer):
+        if self.possible is False or not stepped_by_its_class(self.optimizer) or _has_hooks(self.optimizer):
             yield
             return
         self._fired = []

@@ -7,10 +7,11 @@ copy in which nothing is shared with the optimiser but what cannot change.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from downset.errors import UnsupportedError
@@ -39,36 +40,46 @@ class OptimizerParts:
     """All values that are not tensors, and the places of tensors."""
 
     def settings(self) -> frozenset[tuple[Place, Any]]:
-        """All facts as one value that can be compared and hashed."""
-        return frozenset(self.facts.items())
+        """All facts, and the forms of the tensors, as one value that can be compared and hashed."""
+        forms = ((place, (tuple(of.shape), of.dtype)) for place, of in self.tensors.items())
+        return frozenset([*self.facts.items(), *forms])
 
 
 def parts_of(optimizer: Any, parameters: Sequence[Any]) -> OptimizerParts:
     """All that an optimiser of these parameters holds."""
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
     parts = OptimizerParts()
-    seen: set[int] = set(numbers) | {id(optimizer), id(optimizer.param_groups), id(optimizer.state)}
+    seen: dict[int, Any] = {of: ("parameter", number) for of, number in numbers.items()}
+    seen.update((id(of), ()) for of in (optimizer, optimizer.param_groups, optimizer.state))
+
+    def known(value: Any) -> Any:
+        """A parameter as its number, and the id of one likewise: a copy has others."""
+        if isinstance(value, (set, frozenset)):
+            return frozenset(map(known, value))
+        if type(value) is int and value in numbers:
+            return "the id of", numbers[value]
+        return numbers.get(id(value), value)
 
     def take(place: Place, value: Any) -> None:
         import torch
 
         if isinstance(value, torch.Tensor):
-            parts.facts[place] = ("parameter", numbers[id(value)]) if id(value) in numbers else "a tensor"
+            parts.facts[place] = seen.get(id(value), "a tensor")
             if id(value) not in seen:
-                seen.add(id(value))
+                seen[id(value)] = place
                 parts.tensors[place] = value
             return
         below = _below(value)
         if below is None:
-            parts.facts[place] = _fact(value)
+            parts.facts[place] = _fact(known(value))
         elif id(value) not in seen:
-            seen.add(id(value))
+            seen[id(value)] = place
             parts.facts[place] = type(value).__name__
             for key, one in below:
-                take((*place, numbers.get(id(key), key)), one)
+                take((*place, known(key)), one)
 
     for key, state in optimizer.state.items():
-        take(("state", numbers.get(id(key), key)), state)
+        take(("state", known(key)), state)
     for number, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             if key not in ("params", "lr", "param_names"):
@@ -104,6 +115,24 @@ def copied(optimizer: Any, tensors: Mapping[int, Any]) -> Any:
 
         if id(value) in copies:
             return copies[id(value)]
+        if type(value) is int and value in tensors:
+            return id(tensors[value])
+        if isinstance(value, weakref.ref) and id(value()) in tensors:
+            raise UnsupportedError(f"{type(optimizer).__name__} refers weakly to its tensors")
+        if isinstance(value, CellType):
+            cell = keep(value, CellType())
+            for one in _content(value):
+                cell.cell_contents = of(one)
+            return cell
+        if isinstance(value, FunctionType) and value.__closure__:
+            cells = tuple(map(of, value.__closure__))
+            if id(value) not in copies:  # a cell may hold the function itself
+                function = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+                function.__kwdefaults__ = value.__kwdefaults__
+                keep(value, function)
+            return copies[id(value)]
+        if isinstance(value, (set, frozenset)):
+            return keep(value, type(value)(map(of, value)))
         if isinstance(value, (torch.Tensor, torch.dtype, torch.device, *_SHARED)):
             return value
         if isinstance(value, MethodType):
@@ -124,12 +153,13 @@ def copied(optimizer: Any, tensors: Mapping[int, Any]) -> Any:
             return keep(value, copy.deepcopy(value))
         kind: Any = type(value)
         new = keep(value, kind.__new__(kind))
-        attributes = dict(vars(value))
+        attributes = _attributes(value)
         if isinstance(value, torch.optim.Optimizer):
             if not stepped_by_its_class(value):
                 raise UnsupportedError(f"the step of a {type(value).__name__} was replaced")
             attributes.pop("step", None)
-        new.__dict__.update((name, of(one)) for name, one in attributes.items())
+        for name, one in attributes.items():
+            object.__setattr__(new, name, of(one))
         return new
 
     try:
@@ -146,9 +176,25 @@ def stepped_by_its_class(optimizer: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an object is all in its `__dict__`."""
+    """Whether an object is all in its `__dict__` and `__slots__`."""
     kind: Any = type(value)
-    return (hasattr(value, "__dict__") and kind.__new__ is object.__new__) or kind.__name__ == "SimpleNamespace"
+    held = hasattr(value, "__dict__") or any("__slots__" in vars(of) for of in kind.__mro__)
+    return (held and kind.__new__ is object.__new__) or kind.__name__ == "SimpleNamespace"
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The values in the `__dict__` and `__slots__` of an object."""
+    every = (item for kind in type(value).__mro__ for item in vars(kind).items())
+    slots = [name for name, of in every if isinstance(of, MemberDescriptorType) and name != "__dict__"]
+    return {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots if hasattr(value, name)}}
+
+
+def _content(cell: CellType) -> list[Any]:
+    """The value that a variable of a closure holds, in a list; empty where it is not assigned yet."""
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
 
 
 def _below(value: Any) -> Iterator[tuple[Any, Any]] | None:
@@ -157,14 +203,15 @@ def _below(value: Any) -> Iterator[tuple[Any, Any]] | None:
         return iter(value.items())
     if isinstance(value, (list, tuple, deque)):
         return enumerate(value)
+    if isinstance(value, FunctionType) and value.__closure__:
+        cells = zip(value.__code__.co_freevars, value.__closure__, strict=True)
+        return ((name, one) for name, cell in cells for one in _content(cell))
     if isinstance(value, (MethodType, *_SHARED)) or not _is_plain(value):
         return None
-    return ((name, one) for name, one in vars(value).items() if name not in ("step", "_opt_called"))
+    return ((name, one) for name, one in _attributes(value).items() if name not in ("step", "_opt_called"))
 
 
 def _fact(value: Any) -> Any:
-    if isinstance(value, set):
-        return frozenset(value)
     try:
         hash(value)
     except TypeError:

@@ -86,12 +86,15 @@ def _recorded(
                 f"the step of {name} counts in Python, in {place_name(changed[0])}: a graph would repeat the first "
                 "count"
             )
-        for place, value in zip(places, states, strict=True):
-            replaced = after.tensors.get(place, value)
-            if replaced is not value:
-                if (replaced.shape, replaced.dtype) != (value.shape, value.dtype):
-                    raise UnsupportedError(f"the step of {name} changes the form of {place_name(place)}")
-                value.copy_(replaced)
+        replaced = [
+            (place, value, after.tensors.get(place, value)) for place, value in zip(places, states, strict=True)
+        ]
+        for place, value, new in replaced:
+            if (new.shape, new.dtype) != (value.shape, value.dtype):
+                raise UnsupportedError(f"the step of {name} changes the form of {place_name(place)}")
+        # the new value of one state may be the old one of another
+        for value, new in [(value, new.clone()) for _, value, new in replaced if new is not value]:
+            value.copy_(new)
         moved = [*map(_storage, (*given_now, *states))] != storages
         rated = any(group["lr"] is not rate for group, rate in zip(stand_in.param_groups, rates, strict=True))
         if moved or rated:

@@ -84,6 +84,8 @@ def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
     hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
     if any((*hooks, optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)):
         raise UnsupportedError("the optimiser's steps have hooks")
+    if not stepped_by_its_class(optimizer):
+        raise UnsupportedError("the optimiser's `step` was replaced")
     groups = tuple(tuple(p for p in group["params"] if p.requires_grad) for group in optimizer.param_groups)
     for group in optimizer.param_groups:
         if group.get("differentiable"):
@@ -104,8 +106,6 @@ def update_of(optimizer: Any) -> Update:
     import torch
 
     groups = trained(optimizer)
-    if not stepped_by_its_class(optimizer):
-        raise UnsupportedError("the optimiser's `step` was replaced")
     own = type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
     if own and not any(group.get("dampening") for group in optimizer.param_groups):
         return _formulas(optimizer, groups)
@@ -184,6 +184,8 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
     moving = _MovingOptions([rate.device for rate in rates])
 
     def prepare() -> Settings:
+        if any(group.get("dampening") for group in optimizer.param_groups):
+            raise UnsupportedError("its dampening has become other than 0")
         numbers = iter(range(len(parameters)))
         for of_group, group, rate in zip(groups, optimizer.param_groups, rates, strict=True):
             rate.fill_(float(group["lr"]))
