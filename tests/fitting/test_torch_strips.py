@@ -379,6 +379,8 @@ def test_a_program_in_memory_is_fitted_as_its_file_is(tmp_path):
     del result
     gc.collect()
     assert not folder.exists()
+    with pytest.raises(ds.InfeasibleError, match="^program.pt2 does not fit into 100 B"):
+        ds.fit(program, ram_bytes=100, time_limit_s=0.1)
     with pytest.raises(ds.LoadError, match="symbolic shape; export with fixed sizes"):
         sizes = ({0: torch.export.Dim("batch")},)
         ds.fit(torch.export.export(module, (torch.randn(2, 3, 64, 64),), dynamic_shapes=sizes))
