@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 
 from downset.equivalence.prove import prove  # noqa: E402
@@ -205,6 +206,34 @@ def test_no_attacked_file_is_proven(attacked, tmp_path, name, certified):
     found = results(other, inputs)
     assert not isinstance(found, Exception), found
     assert not alike(results(path, inputs), found), "the attack is dead: this test shows nothing"
+    assert not proven(path, other)
+
+
+class Trained(nn.Module):
+    """Reads the statistics that a normalisation writes."""
+
+    def __init__(self):
+        super().__init__()
+        for name, state in (("mean", torch.zeros(3)), ("var", torch.ones(3))):
+            self.register_buffer(name, state)
+
+    def forward(self, x):
+        return F.batch_norm(x, self.mean, self.var, training=True), self.mean * 2
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by place", "by name"])
+def test_no_file_is_proven_that_reads_statistics_before_they_are_written(tmp_path, named):
+    inputs, path = (torch.randn(2, 3, 4),), tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Trained(), inputs), path)
+    content = entries(path)
+    model = json.loads(content[MODEL])
+    model = by_name(model) if named else model
+    path = write(path, {**content, MODEL: as_json(model)})
+    graph = model["graph_module"]["graph"]
+    assert [node["name"] for node in graph["nodes"]] == ["batch_norm", "mul"]
+    graph["nodes"].reverse()
+    other = write(tmp_path / "o.pt2", {**content, MODEL: as_json(model)})
+    assert not alike(results(path, inputs), results(other, inputs))
     assert not proven(path, other)
 
 

@@ -279,6 +279,49 @@ def test_calls_that_write_into_what_others_see_are_computed_whole(tmp_path):
     assert "writes into what others read by another name" in reason
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_whose_queries_are_its_keys_is_computed_whole(tmp_path, causal):
+    class Own(torch.nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x, is_causal=causal)
+
+    assert whole_calls(saved(tmp_path / "m.pt2", Own(), 1, 2, 8, 4)) == {"scaled_dot_product_attention"}
+
+
+class Grid(torch.nn.Module):
+    """Rows and columns of its weight hold the same numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("grid", torch.arange(4.0)[:, None] + torch.arange(4.0))
+
+    def forward(self, x):
+        return F.max_pool2d(x, 1) * self.grid
+
+
+@pytest.mark.parametrize("argument", [("dim", 1), ("dim", 4), ("step", 0)])
+def test_rows_of_a_weight_are_those_that_the_call_cuts_out(tmp_path, argument):
+    """And not those that the file says."""
+    path, striped = saved(tmp_path / "m.pt2", Grid(), 1, 2, 4, 4), tmp_path / "s.pt2"
+    graph = load(path)
+    rows = strip_form(in_strips(graph, [InStrips(0, len(graph.ops), 4)], form=rows_of(graph)))
+    export_torch(striped, rows, range(len(rows.ops)))
+    assert prove(path, striped).proven
+
+    def change(data):
+        model, (name, value) = json.loads(data), argument
+        cuts = [one for one in model["graph_module"]["graph"]["nodes"] if one["target"].endswith(".slice.Tensor")]
+        assert len(cuts) == 4
+        for cut in cuts:
+            cut["inputs"] = [one for one in cut["inputs"] if one["name"] != name]
+            cut["inputs"].append({"name": name, "arg": {"as_int": value}, "kind": 2})
+        return json.dumps(model).encode()
+
+    other = edited(striped, tmp_path / "o.pt2", change)
+    assert not same(path, other, torch.randn(1, 2, 4, 4))
+    assert not prove(path, other).proven
+
+
 def test_a_file_that_pytorch_reads_is_not_written_in_strips(tmp_path):
     path = saved(tmp_path / "m.pt2", torch.nn.Conv2d(3, 8, 3, padding=1), 1, 3, 16, 16)
     result = ds.fit(path, strips=4, trust=True, time_limit_s=1)
@@ -336,6 +379,8 @@ def test_a_program_in_memory_is_fitted_as_its_file_is(tmp_path):
     del result
     gc.collect()
     assert not folder.exists()
+    with pytest.raises(ds.InfeasibleError, match="^program.pt2 does not fit into 100 B"):
+        ds.fit(program, ram_bytes=100, time_limit_s=0.1)
     with pytest.raises(ds.LoadError, match="symbolic shape; export with fixed sizes"):
         sizes = ({0: torch.export.Dim("batch")},)
         ds.fit(torch.export.export(module, (torch.randn(2, 3, 64, 64),), dynamic_shapes=sizes))

@@ -124,15 +124,17 @@ class _ProgramReader:
         weight, value = self.values[self.number[meaning.inputs[0].name]], call.results[0]
         if weight.content is None:
             return False
-        form = ("constant", value.dtype, value.shape)
+        form, sizes = ("constant", value.dtype, value.shape), list(weight.shape or ())
+        cut: tuple[slice, ...] = ()
         if meaning.kind == "Reshape":
-            sizes = tuple(meaning.inputs[1].tolist())
-            if sizes != value.shape or math.prod(sizes) != math.prod(weight.shape or ()):
-                return False
-            self._add(value, form, lambda: array_of(weight).tobytes())
-            return True
-        start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
-        cut = (*[slice(None)] * axis, slice(start, end, step))
+            stated = meaning.inputs[1].tolist()
+            sizes = stated if math.prod(stated) == math.prod(sizes) else [-1]
+        else:
+            start, end, axis, step = (int(one[0]) for one in meaning.inputs[1:])
+            cut = (*[slice(None)] * axis, slice(start, end, step))
+            sizes[axis] = len(range(sizes[axis])[cut[axis]])
+        if (value.dtype, value.shape) != (meaning.inputs[0].dtype, tuple(sizes)):  # the file only states these
+            return False
         self._add(value, form, lambda: np.ascontiguousarray(array_of(weight)[cut]).tobytes())
         return True
 

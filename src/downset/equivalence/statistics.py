@@ -39,14 +39,15 @@ def with_statistics(network: FileNetwork, named: Collection[str]) -> FileNetwork
     for node in main:
         if len(node.outputs) == 1 and node.outputs[0] != ABSENT:
             parts.simple(node, named)
-            if node.kind == "Reshape" and f"{network.values[node.outputs[0]].label}/grouped" in named:
+            grouped = f"{network.values[node.outputs[0]].label}/grouped" in named
+            if node.kind == "Reshape" and grouped and PYTORCH not in network.settings:  # whose calls state more
                 parts.in_plain_operators(_Function(network, maker), node)
         shape = network.values[node.inputs[0]].shape or () if node.inputs and node.inputs[0] != ABSENT else ()
         if node.kind not in ("InstanceNormalization", GROUP_NORM) or len(node.outputs) != 1 or len(shape) < 3:
             continue
         source, result = node.inputs[0], node.outputs[0]
         groups = shape[1] if node.kind != GROUP_NORM else number(node, "num_groups", 0)
-        if len(shape) == 3:
+        if len(shape) == 3 and node.kind != GROUP_NORM:
             before, behind = maker.get(source), read_by.get(result, [])
             if before is None or before.kind != "Reshape" or len(behind) != 1 or behind[0].kind != "Reshape":
                 continue

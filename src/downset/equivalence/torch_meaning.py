@@ -137,6 +137,13 @@ def _integer(value: Any) -> int:
     return value
 
 
+def _axis(value: Any, rank: int) -> int:
+    """The dimension, counted from the first; raises ValueError for one that a tensor of this rank lacks."""
+    if not -rank <= _integer(value) < rank:
+        raise ValueError(value)
+    return int(value) % rank
+
+
 def _flag(value: Any) -> int:
     if type(value) is not bool:
         raise TypeError(value)
@@ -233,13 +240,16 @@ def _global_pool(read: _Arguments) -> Meaning:
 
 
 def _concatenation(read: _Arguments) -> Meaning:
-    return Meaning("Concat", {"axis": (2, _integer(read(1, "dim", 0)))}, tuple(read(0, "tensors")))
+    joined = tuple(read(0, "tensors"))
+    return Meaning("Concat", {"axis": (2, _axis(read(1, "dim", 0), _rank(joined[0])))}, joined)
 
 
 def _slice(read: _Arguments) -> Meaning:
     source, step = read(0, "self"), _integer(read(4, "step", 1))
-    axis = _integer(read(1, "dim", 0)) % _rank(source)
+    axis = _axis(read(1, "dim", 0), _rank(source))
     start, end = read(2, "start"), read(3, "end")
+    if step < 1:
+        raise ValueError(step)
     start = 0 if start is None else _integer(start)
     end = (1 << 63) - 1 if end is None else _integer(end)
     bounds = [np.array([value], np.int64) for value in (start, end, axis, step)]
@@ -253,14 +263,14 @@ def _reshape(read: _Arguments) -> Meaning:
     if name in ("view", "reshape"):
         sizes = _integers_in(read(1, "size" if name == "view" else "shape"))
     elif name == "flatten":
-        first, last = (_integer(axis) % len(sizes) for axis in (read(1, "start_dim", 0), read(2, "end_dim", -1)))
+        first, last = (_axis(axis, len(sizes)) for axis in (read(1, "start_dim", 0), read(2, "end_dim", -1)))
         sizes[first : last + 1] = [math.prod(sizes[first : last + 1])]
     elif name == "unsqueeze":
-        sizes.insert(_integer(read(1, "dim")) % (len(sizes) + 1), 1)
+        sizes.insert(_axis(read(1, "dim"), len(sizes) + 1), 1)
     else:
         stated = read(1, "dim")
         several = read.call.target.split(".")[-1] == "dims"
-        axes = {axis % len(sizes) for axis in (_integers_in(stated) if several else [_integer(stated)])}
+        axes = {_axis(axis, len(sizes)) for axis in (_integers_in(stated) if several else [stated])}
         sizes = [size for axis, size in enumerate(sizes) if axis not in axes or size != 1]
     return Meaning("Reshape", {"allowzero": (2, 1)}, (source, np.array(sizes, np.int64)))
 
@@ -268,13 +278,13 @@ def _reshape(read: _Arguments) -> Meaning:
 def _permutation(read: _Arguments) -> Meaning:
     rank = _rank(read(0, "self"))
     return Meaning(
-        "Transpose", _integers(perm=[axis % rank for axis in _integers_in(read(1, "dims"))]), (read(0, "self"),)
+        "Transpose", _integers(perm=[_axis(axis, rank) for axis in _integers_in(read(1, "dims"))]), (read(0, "self"),)
     )
 
 
 def _transposition(read: _Arguments) -> Meaning:
     rank = _rank(read(0, "self"))
-    first, second = _integer(read(1, "dim0")) % rank, _integer(read(2, "dim1")) % rank
+    first, second = _axis(read(1, "dim0"), rank), _axis(read(2, "dim1"), rank)
     order = list(range(rank))
     order[first], order[second] = second, first
     return Meaning("Transpose", _integers(perm=order), (read(0, "self"),))
@@ -283,7 +293,8 @@ def _transposition(read: _Arguments) -> Meaning:
 def _softmax(read: _Arguments) -> Meaning:
     if read(2, "dtype") is not None:
         raise ValueError("dtype")
-    return Meaning("Softmax", {"axis": (2, _integer(read(1, "dim")))}, (read(0, "self"),))
+    source = read(0, "self")
+    return Meaning("Softmax", {"axis": (2, _axis(read(1, "dim"), _rank(source)))}, (source,))
 
 
 def _product(read: _Arguments) -> Meaning:
@@ -322,8 +333,12 @@ def _instance_norm(read: _Arguments) -> Meaning:
 def _mean(read: _Arguments) -> Meaning:
     if read(3, "dtype") is not None:
         raise ValueError("dtype")
-    axes = np.array(_integers_in(read(1, "dim")), np.int64)
-    return Meaning("ReduceMean", {"keepdims": (2, _flag(read(2, "keepdim", False)))}, (read(0, "self"), axes))
+    source = read(0, "self")
+    axes = [_axis(axis, _rank(source)) for axis in _integers_in(read(1, "dim"))]
+    if len({*axes}) != len(axes):
+        raise ValueError(axes)
+    settings = {"keepdims": (2, _flag(read(2, "keepdim", False)))}
+    return Meaning("ReduceMean", settings, (source, np.array(axes, np.int64)))
 
 
 def _nearest(read: _Arguments) -> Meaning:
@@ -370,7 +385,7 @@ def _cast(read: _Arguments) -> Meaning:
 
 
 def _division(read: _Arguments) -> Meaning:
-    source, axis = read(0, "self"), _integer(read(2, "dim", 0)) % _rank(read(0, "self"))
+    source, axis = read(0, "self"), _axis(read(2, "dim", 0), _rank(read(0, "self")))
     names = {"chunk": "chunks", "split_with_sizes": "split_sizes"}
     extent, stated = (source.shape or ())[axis], read(1, names.get(read.call.target.split(".")[1], "split_size"))
     if isinstance(stated, int):

@@ -164,8 +164,11 @@ def _fit_program(program: ExportedProgram, options: FitOptions, listener: Listen
         output = Path(options.output or source.with_name("fitted.pt2"))
         result = fit_model(replace(options, model=source, output=output), listener)
         fitted = reloaded(output)
-    except BaseException:
+    except BaseException as error:
         folder.cleanup()
+        if isinstance(error, DownsetError):
+            own = f"{folder.name}{os.sep}"  # of which the caller knows nothing
+            error.args = tuple(part.replace(own, "") if isinstance(part, str) else part for part in error.args)
         raise
     weakref.finalize(fitted, folder.cleanup)
     written = None if options.output is None else result.output_path

@@ -151,7 +151,7 @@ def _likeness(graph: Graph, op: Op, axis: int) -> object | None:
         else (graph.tensors[tensor].shape, graph.tensors[tensor].role, spatial_axis(graph, tensor, axis))
         for tensor in tensors
     ]
-    key = op.kind, *attributes, *shapes
+    key = op.kind, *attributes, *shapes, len({*op.inputs})
     try:
         hash(key)
     except TypeError:

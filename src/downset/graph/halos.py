@@ -134,9 +134,14 @@ def is_whole(graph: Graph, op: Op, axis: int = 0, maps: Mapping[int, AxisMap | N
         maps = activation_maps(graph, op, axis)
     if extent(graph, op.outputs[0], axis) == 1:
         return False
-    if not maps or _mixes(graph, op, axis):
+    if not maps or _reads_unlike(op, maps) or _mixes(graph, op, axis):
         return True
     return not _makes_rows(graph, op, axis, maps)
+
+
+def _reads_unlike(op: Op, maps: Mapping[int, AxisMap | None]) -> bool:
+    """Whether the operator reads one tensor in several ways, as attention does whose queries are its keys."""
+    return len({(op.inputs[place], one) for place, one in maps.items()}) > len({op.inputs[place] for place in maps})
 
 
 def _makes_rows(graph: Graph, op: Op, axis: int, maps: Mapping[int, AxisMap | None]) -> bool:

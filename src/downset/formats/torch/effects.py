@@ -99,6 +99,8 @@ _WRITING = frozenset(
 _NORMS = {"batch_norm": (5, (3, 4)), "instance_norm": (5, (3, 4)), "native_batch_norm": (5, (3, 4))}
 """Operators with (the place of the argument that says that they train, the places of the statistics that they then
 write)."""
+_TRAINS = ("training", "use_input_stats")
+"""The names of that first argument."""
 OPERATORS = frozenset({"__and__", "__lshift__", "__or__", "__rshift__", "__xor__"})
 """Python's operators between tensors, by the names that exports give them."""
 _PRIVATE_READERS = OPERATORS | frozenset(
@@ -119,8 +121,9 @@ def written_names(call: TorchCall) -> set[str]:
         written |= {value.name for value in values_in(call.args[:1])}
     if name in _NORMS:
         training, places = _NORMS[name]
-        if len(call.args) > training and call.args[training]:
-            written |= {value.name for value in values_in([call.args[place] for place in places])}
+        if any(call.args[training : training + 1] or [call.kwargs.get(key) for key in _TRAINS]):
+            kept = [call.args[place] for place in places if place < len(call.args)]
+            written |= {value.name for value in values_in((kept, call.kwargs))}
     return written
 
 
