@@ -210,7 +210,7 @@ def test_no_attacked_file_is_proven(attacked, tmp_path, name, certified):
 
 
 class Trained(nn.Module):
-    """Reads the statistics that a normalisation writes."""
+    """A normalisation in training, whose statistics are read behind it."""
 
     def __init__(self):
         super().__init__()

@@ -301,7 +301,7 @@ class Grid(torch.nn.Module):
 
 @pytest.mark.parametrize("argument", [("dim", 1), ("dim", 4), ("step", 0)])
 def test_rows_of_a_weight_are_those_that_the_call_cuts_out(tmp_path, argument):
-    """And not those that the file says."""
+    """The sizes in the file are only statements."""
     path, striped = saved(tmp_path / "m.pt2", Grid(), 1, 2, 4, 4), tmp_path / "s.pt2"
     graph = load(path)
     rows = strip_form(in_strips(graph, [InStrips(0, len(graph.ops), 4)], form=rows_of(graph)))
@@ -379,7 +379,7 @@ def test_a_program_in_memory_is_fitted_as_its_file_is(tmp_path):
     del result
     gc.collect()
     assert not folder.exists()
-    with pytest.raises(ds.InfeasibleError, match="^program.pt2 does not fit into 100 B"):
+    with pytest.raises(ds.InfeasibleError, match=r"^program\.pt2 does not fit into 100 B"):
         ds.fit(program, ram_bytes=100, time_limit_s=0.1)
     with pytest.raises(ds.LoadError, match="symbolic shape; export with fixed sizes"):
         sizes = ({0: torch.export.Dim("batch")},)
