@@ -235,6 +235,19 @@ def networks_of_tokens() -> list[str]:
     return lines(["in ONNX Runtime", "peak of the plan, B", "held, B", "time", "operators"], body)
 
 
+def exported_programs() -> list[str]:
+    body = [
+        [
+            row["network"],
+            f"{row['bytes_before']:,} → {row['bytes_after']:,}",
+            f"{row['time_ratio']:.2f}x",
+            f"{row['disk_ratio']:.2f}x",
+        ]
+        for row in load_rows("torch_strips")
+    ]
+    return lines(["exported program", "allocated at most, B", "time", "on disk"], body)
+
+
 def peers_of_strips() -> list[str]:
     head = ["more MACs at most", "ours, planned", "more MACs", "msf-CNN, by its analysis", "msf-CNN, on a board"]
     return lines(
@@ -389,6 +402,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "goals of strips": goals_of_strips,
     "a detector in strips": detector,
     "networks of tokens in strips": networks_of_tokens,
+    "exported programs in strips": exported_programs,
     "peers of strips": peers_of_strips,
     "last maps": last_maps,
     "tiles": tiles,
