@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from downset import OrderProblem
 from downset.integrations import recompute_pass
 from downset.orders.check import verify_steps
 from experiments.inductor.measure import WAYS, peak_bytes
-from experiments.inductor.networks import NETWORKS
+from experiments.inductor.networks import NETWORKS, Case
 from experiments.inductor.recompute import planning_cpu_s
 from experiments.rows import load_rows
 from experiments.speed.steps import load_steps, save_step
+from experiments.speed.steps.generate import problem_of_step
 from tests.rewrites.test_recompute_units import repeated
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,3 +79,13 @@ def test_committed_steps_are_problems_and_are_written_alike(tmp_path, monkeypatc
         verify_steps(problem.predecessors, tuple(range(len(problem.predecessors))))
         written = save_step(name.removeprefix("step_"), problem)
         assert written.read_bytes() == (committed / written.name).read_bytes()
+
+
+def test_the_problem_of_a_step_is_that_of_its_kernels():
+    """Read before kernels are compiled: three products, the loss, and the update at least."""
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+    batch = torch.randn(32, 8), torch.randn(32, 4)
+    with pytest.warns(UserWarning, match="Scheduled"):
+        problem = problem_of_step(Case(layers, torch.nn.functional.mse_loss, *batch))
+    assert len(problem.predecessors) >= 5
+    assert any(problem.predecessors)

@@ -90,6 +90,28 @@ def test_no_batch_runs_by_the_plan_of_a_smaller_one(kind, graphs, lengths, most,
     assert len({id(graph) for graph, _ in calls}) <= most * graphs
 
 
+def test_a_step_that_updates_other_parameters_remembers_no_choices_of_the_one_before(calls):
+    """Passes remember what fused kernels held, so that a compile after it takes less: of that graph alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=4_000_000)
+    made, options = [], step._options
+
+    def kept():
+        made.append(options())
+        return made[-1]
+
+    step._options = kept
+    x = torch.randn(4, 3)
+    for trained, count in ((True, 1), (True, 1), (False, 2), (True, 3)):
+        model[0].requires_grad_(trained)
+        optimizer.zero_grad()
+        step(x, x[:, :2].clone())
+        assert len(made) == count, step.fallback
+    assert len(set(map(id, made))) == len(made) == 3
+
+
 def test_plans_stay_few_and_hold_for_what_they_run():
     """Against all pairs: a plan runs a batch only if that is no larger in any size."""
     generator = random.Random(0)

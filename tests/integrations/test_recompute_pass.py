@@ -181,7 +181,7 @@ def test_the_scheduler_keeps_copies_behind_the_forward_pass():
     reports = []
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=130_000)
     options = step._options
-    step._options = lambda key: {**options(key), "_post_fusion_custom_pass": After(None)}
+    step._options = lambda: {**options(), "_post_fusion_custom_pass": After(None)}
     torch._dynamo.reset()
     with pytest.warns(UserWarning, match="Scheduled"), torch._inductor.config.patch(force_disable_caches=True):
         step(*batch())  # falls back

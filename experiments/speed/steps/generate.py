@@ -61,7 +61,8 @@ def problem_of_step(case: Case) -> ds.OrderProblem:
     capture = Capture()
     optimizer = torch.optim.AdamW(case.model.parameters(), lr=1e-3)
     step: TrainingStep = ds.inductor.compile_step(case.model, case.loss_fn, optimizer)
-    step._options["_post_fusion_custom_pass"] = capture
+    options = step._options
+    step._options = lambda: {**options(), "_post_fusion_custom_pass": capture}
     with torch._inductor.config.patch(force_disable_caches=True):
         try:
             step(case.inputs, case.targets)

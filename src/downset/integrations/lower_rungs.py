@@ -23,8 +23,8 @@ from downset.integrations.whole_function import tracing
 
 __all__ = ["EAGER", "LowerRungs", "Options", "Rung", "first_line"]
 
-Options = Callable[[Any], dict[str, Any]]
-"""The options of `torch.compile` for the plan of this key, with passes of their own for each."""
+Options = Callable[[], dict[str, Any]]
+"""Makes the options of `torch.compile` for one function, with passes of its own, which remember what they chose."""
 
 EAGER = "plain PyTorch"
 _MOST_SHAPES = 8
@@ -33,7 +33,7 @@ _MOST_SHAPES = 8
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A way to run a step. `options`: of `torch.compile`, by the key of the plan; None for plain PyTorch."""
+    """A way to run a step. `options`: of `torch.compile`; None for plain PyTorch."""
 
     name: str
     options: Options | None
@@ -107,7 +107,7 @@ class LowerRungs:
         if (rung.name, plan) not in self._functions:
             code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
             own = FunctionType(code, full_loss.__globals__, code.co_name)
-            compiled = torch.compile(own, options=rung.options(plan))
+            compiled = torch.compile(own, options=rung.options())
             # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
             whole = {} if parts.peak_bytes is None else {"optimize_ddp": False}
 

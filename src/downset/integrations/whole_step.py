@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from downset.errors import UnsupportedError, UsageError
@@ -32,6 +32,9 @@ __all__ = ["TrainingStep", "compile_step"]
 _MOST_SETTINGS = 8
 """The most compiles of one step. A changed learning rate needs none, because it is an input of the graph; an `eps` that
 changes at every step does."""
+
+_Key = tuple[bool, Settings, int]
+"""The case that a step is compiled for: whether it updates, the optimiser's settings, and the number of the plan."""
 
 _ADDS = (
     "downset runs one batch as plain PyTorch: it adds to the gradients already in `grad`; call optimizer.zero_grad() "
@@ -71,7 +74,8 @@ class TrainingStep:
         self._added = False  # whether this batch is plain: it adds to gradients that it found, or states are missing
         self._plain_batches = 0
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
-        self._compiled: dict[tuple[bool, Settings, int], Callable[..., Any]] = {}
+        self._compiled: dict[_Key, Callable[..., Any]] = {}
+        self._passes: dict[_Key, dict[str, Any]] = {}  # the options of each, also while it is compiled again
 
     @property
     def rung(self) -> str:
@@ -148,7 +152,8 @@ class TrainingStep:
             return None
         if not self._done:
             if not self._update.is_of(groups):
-                self._update, self._compiled = update_of(self._parts.optimizer), {}
+                self._update = update_of(self._parts.optimizer)
+                self._compiled, self._passes = {}, {}
                 self._planned = PlannedSizes(self._parts.peak_bytes)
             self._added = any(parameter.grad is not None for parameter in self._update.parameters)
             if self._added and not self._plain_batches:
@@ -207,7 +212,7 @@ class TrainingStep:
                 _update_scale(self._parts, overflow)
         return loss
 
-    def _call(self, update: Update, key: tuple[bool, Settings, int], arguments: tuple[Any, ...]) -> Any:
+    def _call(self, update: Update, key: _Key, arguments: tuple[Any, ...]) -> Any:
         """Call the compiled function of this key; compile it if it is missing, and again as long as another plan may
         hold less."""
         import torch
@@ -215,7 +220,9 @@ class TrainingStep:
         while True:
             if key not in self._compiled:
                 function = whole_function(self._parts, update, key[1] if key[0] else None)
-                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._options(key))
+                if key not in self._passes:
+                    self._passes[key] = self._options()
+                self._compiled[key] = torch.compile(function, fullgraph=True, options=self._passes[key])
             try:
                 with tracing(trace_autograd_ops=True):
                     return self._compiled[key](*arguments)
@@ -317,15 +324,13 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     parts = StepParts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports)
     ordered = order and scheduler_passes()
 
-    @cache
-    def options(_: Any, *, whole: bool = True) -> dict[str, Any]:
-        """Options of `torch.compile` with passes of their own for each function, which remember what they chose."""
+    def options(*, whole: bool = True) -> dict[str, Any]:
         again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=whole)
         passes = order_options(work_limit=work_limit, report=reports, check=check) if ordered else {}
         return {**again, **factor_options(), **(_layout_options(optimizer) if whole else {}), **passes}
 
-    options(0)  # checks the arguments
-    rungs = [Rung(_COMPILED, lambda _: {}), Rung(EAGER, None)]
+    options()  # checks the arguments
+    rungs = [Rung(_COMPILED, dict), Rung(EAGER, None)]
     if ordered:
         rungs.insert(0, Rung(_DIVIDED, partial(options, whole=False)))
     watch_clipping(optimizer)
