@@ -22,7 +22,7 @@ from downset.budget import Clock
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips
 
-__all__ = ["Option", "PartialPlan", "compose", "front_of", "front_of_plans"]
+__all__ = ["Option", "PartialPlan", "Useful", "compose", "front_of", "front_of_plans", "useful"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +90,23 @@ def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
     return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
 
 
-def compose(whole: Sequence[int], options: Iterable[Option], clock: Clock | None = None) -> list[PartialPlan]:
+def compose(whole: Sequence[int], options: Iterable[Useful], clock: Clock | None = None) -> list[PartialPlan]:
     """The front of sequences of options, the least work first. The first is the network without strips, unless strips
     need less work because they leave rows out.
 
     `whole[i]`: the transient of operator i without strips. When the time of the `clock` is up, plans of lower
     peaks are left out; the first plan is always found.
     """
-    options = list(options)
-    alike: dict[tuple[int, int], list[Option]] = {}
     limit = max(whole, default=0)
-    for option in options:
-        alike.setdefault((option.part.first, option.part.stop), []).append(option)
-        if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # may be on the front at a higher peak
-            limit = max(limit, option.price.peak_bytes)
-    ending: dict[int, list[_Useful]] = {}
-    for (first, stop), several in alike.items():
-        ending.setdefault(stop, []).extend(_useful(several, max(whole[first:stop])))
-    cuts = sorted({0, len(whole), *(end for ends in alike for end in ends)})
+    ends = {0, len(whole)}
+    ending: dict[int, list[Useful]] = {}
+    for one in options:
+        part, price = one.option.part, one.option.price
+        ends.update((part.first, part.stop))
+        ending.setdefault(part.stop, []).append(one)
+        if price.extra_macs < 0 or price.persistent_bytes < 0:  # may be on the front at a higher peak
+            limit = max(limit, price.peak_bytes)
+    cuts = sorted(ends)
     between = [(stop, max(whole[first:stop])) for first, stop in pairwise(cuts)]
     front: list[PartialPlan] = []
     while limit >= 0 and (plans := _paths(between, ending, limit, clock)):
@@ -116,7 +115,7 @@ def compose(whole: Sequence[int], options: Iterable[Option], clock: Clock | None
     return front_of_plans(front)
 
 
-class _Useful(NamedTuple):
+class Useful(NamedTuple):
     """An option, the peak that it needs, and the limit from which on another way to compute its segment is as good in
     everything but the peak."""
 
@@ -125,14 +124,16 @@ class _Useful(NamedTuple):
     replaced_from: float
 
 
-def _useful(options: Sequence[Option], as_it_is: int) -> Iterator[_Useful]:
-    """`options`: those of one segment. `as_it_is`: its peak without strips."""
-    adding = [_adding(option.price) for option in options]
-    nothing = (0,) * 5
-    for option, mine in zip(options, adding, strict=True):
-        others = zip((as_it_is, *(other.price.peak_bytes for other in options)), (nothing, *adding), strict=True)
-        better = (peak for peak, other in others if other != mine and all(map(le, other, mine)))
-        yield _Useful(option, option.price.peak_bytes, min(better, default=inf))
+def useful(options: Iterable[Option], as_it_is: int) -> Iterator[Useful]:
+    """Those options of one segment that are of use at some limit. `as_it_is`: its peak without strips."""
+    options = front_of(options)
+    ways = [(as_it_is, (0,) * 5), *((option.price.peak_bytes, _adding(option.price)) for option in options)]
+    ascending = sorted(ways)
+    for option, (needed, mine) in zip(options, ways[1:], strict=True):
+        better = (peak for peak, other in ascending if other != mine and all(map(le, other, mine)))
+        replaced_from = next(better, inf)
+        if needed < replaced_from:
+            yield Useful(option, needed, replaced_from)
 
 
 def _adding(price: Price) -> tuple[int, ...]:
@@ -167,7 +168,7 @@ class _Path(NamedTuple):
 
 
 def _paths(
-    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[_Useful]], limit: int, clock: Clock | None
+    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[Useful]], limit: int, clock: Clock | None
 ) -> list[PartialPlan]:
     """The cheapest ways to run all operators within `limit` bytes; none when the time is over, except for the network
     without strips. `between`: the cuts where options end, each with the peak without strips since the one before."""

@@ -37,6 +37,9 @@ class Segment:
     given: tuple[tuple[int, tuple[Interval, ...]], ...] = ()
     open_results: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.first, self.stop))
+
     @property
     def operators(self) -> range:
         return range(self.first, self.stop)
