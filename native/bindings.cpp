@@ -1,7 +1,7 @@
-// Bindings only: integers in, integers out; each family is bound in a file of the folder bindings. Each search is a header
-// in the folder of its family, and names the oracle that the tests hold it to. Every function takes its limits as
-// arguments and runs without the GIL; every argument is checked before a search sees it. An object that searches is for
-// one thread at a time. The types of it all for Python: src/downset/_native.pyi.
+// Bindings only: integers in, integers out; each family is bound in a file of the folder bindings. Each search is a
+// header in the folder of its family, and names the oracle that the tests hold it to. Every function takes its limits
+// as arguments and runs without the GIL; every argument is checked before a search sees it. An object that searches is
+// for one thread at a time. The types of it all for Python: src/downset/_native.pyi.
 #include "bindings/common.hpp"
 #include "deadline.hpp"
 #include "outcome.hpp"

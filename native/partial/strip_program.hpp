@@ -139,8 +139,8 @@ private:
         }
     }
 
-    void compute(std::int64_t index, Rows result_rows, const std::vector<std::int64_t>& last,
-                 const std::int64_t* later, const std::vector<Ids>& whole) {
+    void compute(std::int64_t index, Rows result_rows, const std::vector<std::int64_t>& last, const std::int64_t* later,
+                 const std::vector<Ids>& whole) {
         const auto& op = segment_.ops[index];
         auto& [read, reads, writes, results, over] = one_;
         read.clear();
