@@ -384,7 +384,7 @@ class _Options:
         self.whole = whole
         self._listed: dict[Segment, list[Option]] = {}
         self._useful: dict[Segment, list[Useful]] = {}
-        """Of the segments that got no option since."""
+        """Those of the segments that got no option since they were found."""
 
     def add(self, segment: Segment, option: Option) -> None:
         listed = self._listed.setdefault(segment, [])
