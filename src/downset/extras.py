@@ -16,7 +16,6 @@ from downset.errors import UnsupportedError
 
 __all__ = [
     "environment_with",
-    "import_numpy",
     "installing",
     "onnxruntime_library",
     "optional_library",
@@ -39,14 +38,6 @@ def optional_library(module: str, *, what: str, extra: str) -> Any:
     except ImportError:
         advice = installing(extra)
         raise UnsupportedError(f"{what} needs the extra {extra}" + (f": {advice}" if advice else "")) from None
-
-
-def import_numpy() -> None:
-    """Import numpy without threads for products of matrices, which are small here: to start them takes longer than the
-    rest of the import, and a process that has threads cannot be forked. Libraries that are imported later find the
-    environment as it was."""
-    with environment_with({"OPENBLAS_NUM_THREADS": "1"}):
-        import_module("numpy")
 
 
 def installing(extra: str) -> str:

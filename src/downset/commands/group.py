@@ -87,7 +87,7 @@ _WITHOUT_NUMPY = ("order", "arena", "simulate", "worker", "profiles", "keys", "d
 
 def _imported(name: str) -> Any:
     if name not in _WITHOUT_NUMPY:
-        from downset.extras import import_numpy
+        from downset.process.one_thread import import_numpy
 
         import_numpy()
     command = getattr(import_module(f"downset.commands.{name.replace('-', '_')}"), name.replace("-", "_"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from downset.errors import LimitReached, LoadError, UnsupportedError, UsageError
-from downset.extras import import_numpy, optional_library
+from downset.extras import optional_library
 from downset.formats.onnx import LARGEST_FILE
 from downset.formats.open_sizes import Axes, OpenSizes, settled, settled_beside
 from downset.graph.core import Graph
@@ -112,12 +112,13 @@ def fork_workers(path: str | os.PathLike[str], *, run: bool) -> None:
     """Fork the server of workers for a command that is about to read this file, or to `run` it too, with the library by
     which both read it. Where no worker will be asked nothing is forked, nor in a program that runs a command in its own
     process: it is not ours."""
-    from downset.process.isolation import fork_server
-    from downset.process.supervisor import watched
-
     suffix = Path(path).suffix.lower()
     if suffix not in (_LIBRARIES if run else _READ_BY_WORKERS):
         return
+    from downset.process.isolation import fork_server
+    from downset.process.one_thread import import_numpy
+    from downset.process.supervisor import watched
+
     if not watched() or not os.path.isfile(path):  # noqa: PTH113  which no name makes fail
         return
     import_numpy()

@@ -21,8 +21,9 @@ from typing import NamedTuple, TypeVar
 from downset.budget import Clock
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips
+from downset.partial.segments import Segment
 
-__all__ = ["Option", "PartialPlan", "Useful", "compose", "front_of", "front_of_plans", "useful"]
+__all__ = ["Option", "Options", "PartialPlan", "Useful", "compose", "front_of", "front_of_plans", "useful"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,33 @@ def useful(options: Iterable[Option], as_it_is: int) -> Iterator[Useful]:
 def _adding(price: Price) -> tuple[int, ...]:
     """The figures of a price that are summed along a sequence."""
     return price.extra_macs, price.persistent_bytes, price.narrow_bytes, price.copied_bytes, price.extra_operators
+
+
+class Options:
+    """The options found so far, by segment. `whole`: the transients of the operators without strips."""
+
+    def __init__(self, whole: Sequence[int]) -> None:
+        self.whole = whole
+        self._listed: dict[Segment, list[Option]] = {}
+        self._useful: dict[Segment, list[Useful]] = {}
+        """Those of the segments that got no option since they were found."""
+
+    def add(self, segment: Segment, option: Option) -> None:
+        listed = self._listed.setdefault(segment, [])
+        listed.append(option)
+        self._useful.pop(segment, None)
+        if len(listed) >= 64 and len(listed).bit_count() == 1:  # at powers of two, so that this happens seldom
+            listed[:] = front_of(listed)
+
+    def of(self, segment: Segment) -> Sequence[Option]:
+        return self._listed.get(segment, ())
+
+    def useful(self) -> list[Useful]:
+        for segment, listed in self._listed.items():
+            if segment not in self._useful:
+                as_it_is = max(self.whole[segment.first : segment.stop])
+                self._useful[segment] = [*useful(listed, as_it_is)]
+        return [one for segment in self._listed for one in self._useful[segment]]
 
 
 class _Path(NamedTuple):

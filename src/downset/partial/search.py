@@ -24,7 +24,7 @@ from downset.graph.core import Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import SAME, RowForm
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.partial.front import Option, PartialPlan, Useful, compose, front_of, useful
+from downset.partial.front import Option, Options, PartialPlan, Useful, compose, front_of
 from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
@@ -173,7 +173,7 @@ class _PartialSearch:
     pricing: Pricing
     limits: PartialLimits
     clock: Clock
-    options: _Options = field(init=False)
+    options: Options = field(init=False)
     priced: int = 0
     complete: bool = True
     stopped_by: StoppedBy = ""
@@ -181,7 +181,7 @@ class _PartialSearch:
     """Whether a limit refused a choice, so that no further one is priced."""
     apart: bool = False
     """Whether the choices to try next are ranked by prices without overlaps."""
-    shown: _Options = field(init=False)
+    shown: Options = field(init=False)
     """Options with the prices by which choices are ranked."""
     prices: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
     """Prices found so far."""
@@ -197,7 +197,7 @@ class _PartialSearch:
 
     def __post_init__(self) -> None:
         self.made_by, self.read_by = self.graph.producers(), self.graph.consumers()
-        self.shown = self.options = _Options(self.pricing.around.transient)
+        self.shown = self.options = Options(self.pricing.around.transient)
 
     def list_segments(self, cuts: Cuts, listing: Clock) -> tuple[Cuts, list[Segment]]:
         """The segments between these cuts, and whether they were all listed in time."""
@@ -221,7 +221,7 @@ class _PartialSearch:
         """Price choices until a limit is reached."""
         self.apart, around = apart, self.pricing.around
         if self.pricing.model.kernels is not None:
-            self.shown = _Options(around.apart if apart else around.transient)
+            self.shown = Options(around.apart if apart else around.transient)
         helpful, sparing = self.ranked(segments, bound)
         self.price(helpful)
         self.price(sparing)
@@ -375,33 +375,6 @@ def _step_after(work: int) -> int:
     """The smallest step of work that exceeds `work`."""
     power: int = 10 ** (len(str(work)) - 1)
     return min(step * power for step in (*_STEPS, 10) if step * power > work)
-
-
-class _Options:
-    """The options found so far, by segment. `whole`: the transients of the operators without strips."""
-
-    def __init__(self, whole: Sequence[int]) -> None:
-        self.whole = whole
-        self._listed: dict[Segment, list[Option]] = {}
-        self._useful: dict[Segment, list[Useful]] = {}
-        """Those of the segments that got no option since they were found."""
-
-    def add(self, segment: Segment, option: Option) -> None:
-        listed = self._listed.setdefault(segment, [])
-        listed.append(option)
-        self._useful.pop(segment, None)
-        if len(listed) >= 64 and len(listed).bit_count() == 1:  # at powers of two, so that this happens seldom
-            listed[:] = front_of(listed)
-
-    def of(self, segment: Segment) -> Sequence[Option]:
-        return self._listed.get(segment, ())
-
-    def useful(self) -> list[Useful]:
-        for segment, listed in self._listed.items():
-            if segment not in self._useful:
-                as_it_is = max(self.whole[segment.first : segment.stop])
-                self._useful[segment] = [*useful(listed, as_it_is)]
-        return [one for segment in self._listed for one in self._useful[segment]]
 
 
 def _spared(form: RowForm) -> list[tuple[int, int]]:
