@@ -235,9 +235,11 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
     """The operators whose results the compiler stores. They also read what the operators computed inside them read."""
     stored = {v for v, operator in enumerate(copied.origin) if operator in graph.kept}
     for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
-        loops = copied.loops[v]
         stored |= waits
-        stored |= {s for s in reads if not loops or (graph.apart and copied.late[s] != copied.late[v])}
+        if not copied.loops[v]:
+            stored |= reads
+        elif graph.apart:
+            stored |= {s for s in reads if copied.late[s] != copied.late[v]}
     stored -= {v for v, operator in enumerate(copied.origin) if not graph.nbytes[operator] and not copied.reads[v]}
     expressions = [graph.expressions[v] if copied.loops[i] else None for i, v in enumerate(copied.origin)]
     gone = inlined(copied.reads, expressions, stored, graph.inlining)
@@ -246,8 +248,9 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
     number = {v: position for position, v in enumerate(stays)}
     reads_of = []
     for v, sources in enumerate(copied.reads):
-        waits_of[v] = copied.waits[v].union(*(waits_of[source] for source in sources if source in gone))
-        reads_of.append(frozenset().union(*(gone.get(source, (source,)) for source in sources)))
+        inside = gone.keys() & sources
+        waits_of[v] = copied.waits[v].union(*(waits_of[source] for source in inside))
+        reads_of.append(sources.difference(inside).union(*(gone[source] for source in inside)))
     return _Copied(
         tuple(copied.origin[v] for v in stays),
         tuple(copied.loops[v] for v in stays),
