@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from downset.budget import Budget
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
 from downset.integrations.scheduler_order import live_at
-from downset.memory.liveness import OrderProblem, Storage, peak_bytes
+from downset.memory.liveness import OrderProblem, Storage, profile
 from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import StepGraph
@@ -121,11 +121,12 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):
         order = optimal(problem, clock=Budget(math.inf, _STATES).start())
-        its_peak = peak_bytes(problem, order.solution)
+        transients = profile(problem, order.solution)
+        its_peak = max([problem.floor_bytes, *transients])
         bound = max(bound, order.bound)
         if its_peak > peak:
             peak = its_peak
-            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.solution)[1])
+            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.solution, transients)[1])
             at_peak = tuple(operator for operator in live if operator not in graph.late)
     return Priced(cost, peak, peak == bound, at_peak)
 
@@ -178,6 +179,8 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
         if v >= count:
             return frozenset(number[earlier] for earlier in behind)
         readers = graph.waits[v]
+        if not readers:
+            return frozenset()
         copies = [*readers, *(copy_of[reader] for reader in readers if reader in copy_of and late[v])]
         return frozenset(number[reader] for reader in copies if reader in number)
 
@@ -200,9 +203,10 @@ def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
         ahead, copied = [v], set[int]()
         while ahead:
             reader = ahead.pop()
-            sources = {of for of in (*graph.reads[reader], *graph.waits[reader]) if of in copy_of} - placed - copied
-            copied |= sources
-            ahead += sources
+            for of in (*graph.reads[reader], *graph.waits[reader]):
+                if of in copy_of and of not in placed and of not in copied:
+                    copied.add(of)
+                    ahead.append(of)
         order += [*(copy_of[operator] for operator in sorted(copied)), v]
         placed |= copied
     return order
