@@ -63,7 +63,7 @@ def _new_values(of: Sequence[Any], moving: Sequence[Any], numbers: Sequence[floa
 
 
 def _lowered(of: Sequence[Any], moving: Sequence[Any], numbers: Sequence[float], flags: Sequence[bool]) -> list[Any]:
-    """What Inductor makes of the formulas' graph, node by node."""
+    """The formulas' graph in Inductor's own form, made node by node."""
     from torch._inductor.ir import TensorBox
     from torch._inductor.lowering import lowerings
 

@@ -271,7 +271,7 @@ def _written(value: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    """What `_written` wrote."""
+    """The option that `_written` wrote out."""
     if isinstance(value, tuple):
         return tuple([_read(of) for of in value])
     return float(value) if isinstance(value, str) and value != _MOVING else value
