@@ -3,6 +3,7 @@
 Run by test_executorch.py, which installs ExecuTorch; $EXECUTORCH is its version.
 """
 
+import copy
 import os
 import warnings
 from importlib.metadata import version
@@ -85,13 +86,13 @@ def check(program, module, inputs, runs=1):
 
 
 EXPORTED = {}
-"""By a module: what it was exported to. Several programs are made of one."""
+"""By a module: what it was exported to. Several programs are made of copies of it."""
 
 
 def exported(module, *inputs):
     if module not in EXPORTED:
-        EXPORTED[module] = torch.export.export(module.eval(), inputs)
-    return to_edge(EXPORTED[module])
+        EXPORTED[module] = to_edge(torch.export.export(module.eval(), inputs))
+    return copy.deepcopy(EXPORTED[module])
 
 
 def test_this_is_the_version_that_is_meant():
