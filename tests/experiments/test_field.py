@@ -1,4 +1,4 @@
-"""The field bench on a file (three with LONG=1) that installed packages bring: as its command runs it, in few rounds."""
+"""The field bench on a file (three with LONG=1) of an installed package, as its command runs it, in fewer rounds."""
 
 from argparse import Namespace
 from pathlib import Path
