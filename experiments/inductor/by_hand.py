@@ -45,14 +45,14 @@ WAYS = (
 Step = Callable[[], Tensor]
 
 
-def step_of(network: str, way: str, report: Callable[[Any], None]) -> Step:
+def step_of(make: Callable[[], Case], way: str, report: Callable[[Any], None]) -> Step:
     """The training step; its weights and batch are those of the seed. `report`: of a step of ours."""
     limit = None
     if way.startswith("ours "):
         torch.manual_seed(0)
-        limit = int(float(way.removeprefix("ours ")) * limit_of(network, share=1.0))
+        limit = int(float(way.removeprefix("ours ")) * limit_of(make, share=1.0))
     torch.manual_seed(0)
-    case = NETWORKS[network]()
+    case = make()
     if way.startswith("ours"):
         return whole_step(case, peak_bytes=limit, report=report)
     if way in ("checkpoint", "both", "both compiled"):
@@ -86,7 +86,7 @@ def measured(network: str, way: str) -> dict[str, Any]:
     reports: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a limit that no choice keeps to
-        step = step_of(network, way, reports.append)
+        step = step_of(NETWORKS[network], way, reports.append)
         losses = [float(step()) for _ in range(3)]
     step_cpu_s = median_s(step, time.process_time)
     planned = [of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport)]
