@@ -57,13 +57,22 @@ def step_of(make: Callable[[], Case], way: str, report: Callable[[Any], None]) -
         return whole_step(case, peak_bytes=limit, report=report)
     if way in ("checkpoint", "both", "both compiled"):
         for block in blocks_of(case.model):
-            if way == "both compiled":
-                block.compile(dynamic=False)
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            again = _checkpointed(block.forward)
+            block.forward = torch.compile(again, dynamic=False) if way == "both compiled" else again
     if way.startswith("budget "):
         torch._functorch.config.activation_memory_budget = float(way.removeprefix("budget "))
     compiled = way == "torch.compile" or way.startswith("budget ")
     return _plain(case, in_backward=way in ("in backward", "both", "both compiled"), compiled=compiled)
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward pass of a block, of which only the inputs are kept. The compiler takes it as a function of its own: a
+    module whose `forward` is a partial call of `checkpoint` it passes by."""
+
+    def again(*inputs: Any) -> Any:
+        return checkpoint(forward, *inputs, use_reentrant=False)
+
+    return again
 
 
 def _plain(case: Case, *, in_backward: bool, compiled: bool) -> Step:

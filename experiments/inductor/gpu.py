@@ -11,6 +11,7 @@ network's share of the time is a row that says so.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -33,17 +34,21 @@ import torch
 import downset as ds
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.by_hand import HAND, WAYS, Step, step_of
-from experiments.inductor.networks import GPT, Case, UNet, ViT, images, language, resnet50
+from experiments.inductor.measure import whole_step
+from experiments.inductor.networks import GPT, Case, UNet, ViT, images, language
 from experiments.rows import Row
 
-MEASURED = ("eager", *HAND, "torch.compile", "budget 0.5", "budget 0.1", "ours", "ours 0.6", "ours 0.4", "ours 0.2")
+LINK_BYTES_S = 25e9
+"""Bytes a second between device and host that plans count with: what the fourth generation of PCI Express has."""
+OWN = ("save on host", "ours 0.6", "ours 0.4", "ours 0.25", "ours 0.4, moving", "ours 0.25, moving")
+MEASURED = ("eager", *HAND, "torch.compile", "budget 0.5", "budget 0.1", "ours", *OWN)
 ROUNDS = 5
 STEPS = 5
 NETWORKS: Mapping[str, Callable[[], Case]] = {
+    "gpt": lambda: language(GPT(16384, 768, 4, 512), 16384, 8, 512),
+    "unet": lambda: images(UNet(32, 3, attention=True), 8, 256, 2, dense=True),
+    "vit": lambda: images(ViT(224, 16, 384, 4, 1000), 64, 224, 1000),
     "gpt2_small": lambda: language(GPT(50257, 768, 12, 512), 50257, 4, 512),
-    "vit_base": lambda: images(ViT(224, 16, 768, 12, 1000), 32, 224, 1000),
-    "unet": lambda: images(UNet(32, 4, attention=True), 8, 256, 2, dense=True),
-    "resnet50": lambda: images(resnet50(1000), 32, 224, 1000, learning_rate=1e-6),
     "gpt_tiny": lambda: language(GPT(64, 32, 1, 16), 64, 2, 16),
 }
 """By name; call after a seed. Sizes that people train with, in float32."""
@@ -64,23 +69,57 @@ def peak_of(step: Step) -> tuple[int, int]:
     return torch.cuda.max_memory_allocated() - before, torch.cuda.max_memory_reserved()
 
 
+def device_step(network: str, way: str, report: Callable[[Any], None]) -> Step:
+    """The step; within a limit it is a share of the peak of eager PyTorch, measured before."""
+
+    def make() -> Case:
+        return on_device(NETWORKS[network]())
+
+    if way == "save on host":
+        plain = step_of(make, "eager", report)
+
+        def saved() -> torch.Tensor:
+            with torch.autograd.graph.save_on_cpu(pin_memory=True):
+                return plain()
+
+        return saved
+    if not way.startswith("ours "):
+        return step_of(make, way, report)
+    share, _, moving = way.removeprefix("ours ").partition(", ")
+    eager = step_of(make, "eager", report)
+    eager()
+    limit = int(float(share) * peak_of(eager)[0])
+    del eager
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.manual_seed(0)
+    link = {"link_bytes_s": LINK_BYTES_S} if moving else {}
+    return whole_step(make(), peak_bytes=limit, report=report, falls=True, **link)
+
+
 def one(network: str, way: str) -> None:
     """Print what is known once the step is compiled, then the seconds of a step for each line that is read."""
     torch.set_float32_matmul_precision("high")
     reports: list[Any] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        step = step_of(lambda: on_device(NETWORKS[network]()), way, reports.append)
+        step = device_step(network, way, reports.append)
         begin = time.perf_counter()
         losses = [float(step())]
         first_step_s = time.perf_counter() - begin
         losses += [float(step()) for _ in range(2)]
     peak_bytes, reserved_bytes = peak_of(step)
     planned = [of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport)]
+    chosen = next((of for of in reversed(reports) if isinstance(of, ds.inductor.RecomputeReport)), None)
     row = {
         "peak_bytes": peak_bytes,
         "reserved_bytes": reserved_bytes,
-        **({"planned_bytes": planned[-1]} if planned else {}),
+        **({"planned_bytes": max(planned)} if planned else {}),
+        **(
+            {"limit_bytes": chosen.limit_bytes, "again": len(chosen.operators), "moved": len(chosen.moved)}
+            if chosen
+            else {}
+        ),
         "first_step_s": round(first_step_s, 2),
         "losses": [round(loss, 6) for loss in losses],
         "device": torch.cuda.get_device_name(),
@@ -109,7 +148,7 @@ class Way:
 
     def ready(self, ends: float) -> bool:
         """Whether the step is compiled by then."""
-        if select.select([self.process.stdout], [], [], max(0.0, ends - time.monotonic()))[0]:
+        if select.select([self._output], [], [], max(0.0, ends - time.monotonic()))[0]:
             if line := self._line():
                 self.row |= json.loads(line)
             else:
@@ -126,16 +165,20 @@ class Way:
         self.process.stdin.flush()
         self.step_s.append(float(self._line()))
 
-    def _line(self) -> str:
+    @property
+    def _output(self) -> IO[str]:
         assert self.process.stdout
-        return self.process.stdout.readline()
+        return self.process.stdout
+
+    def _line(self) -> str:
+        return self._output.readline()
 
 
 def started(network: str, name: str) -> Way:
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - the process writes into it
     command = [sys.executable, "-m", "experiments.inductor.gpu", "--one", name, "--networks", network]
     pipe = subprocess.PIPE
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4"}
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
     process = subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=errors, text=True, cwd=_ROOT, env=environment, start_new_session=True
     )
@@ -151,8 +194,9 @@ def of_network(network: str, names: Sequence[str], ends: float) -> Iterator[Row]
                 way.take_steps()
         for way in ready:
             way.row["step_s"] = round(statistics.median(way.step_s), 6)
-            base = ways[0].row.get("losses", way.row["losses"])
-            way.row["loss_difference"] = max(abs(a / b - 1) for a, b in zip(way.row["losses"], base, strict=True))
+            losses: list[float] = way.row["losses"]
+            eager = ways[0].row.get("losses", losses)
+            way.row["loss_difference"] = max(abs(a / b - 1) for a, b in zip(losses, eager, strict=True))
         yield from (way.row for way in ways)
     finally:
         for way in ways:
@@ -181,7 +225,8 @@ EXPERIMENT = Experiment(
     rows,
     (
         *fields("network", "way"),
-        *fields("peak_bytes", "planned_bytes", "reserved_bytes", spec=","),
+        *fields("peak_bytes", "limit_bytes", "reserved_bytes", spec=","),
+        *fields("again", "moved"),
         ("ms a step", "{step_s!m:.2f}"),
         ("s of first step", "{first_step_s:.1f}"),
         ("losses differ by", "{loss_difference:.1e}"),
@@ -191,8 +236,8 @@ EXPERIMENT = Experiment(
     quick="a tiny GPT; nothing written",
     options={
         "--networks": {"type": names_of(NETWORKS), "default": [name for name in NETWORKS if name != "gpt_tiny"]},
-        "--ways": {"type": names_of(WAYS), "default": MEASURED},
-        "--seconds": {"type": float, "default": 300.0, "help": "for everything"},
+        "--ways": {"type": names_of((*WAYS, *OWN)), "default": MEASURED},
+        "--seconds": {"type": float, "default": 450.0, "help": "for everything"},
         "--one": {"help": SUPPRESS},
     },
 )

@@ -66,14 +66,14 @@ def training_step(
     return plain_step(case, [optimizer], compiled=way == "inductor")
 
 
-def whole_step(case: Case, **options: Any) -> Callable[[], torch.Tensor]:
-    """A step of `compile_step` with these options, which does not fall back."""
+def whole_step(case: Case, *, falls: bool = False, **options: Any) -> Callable[[], torch.Tensor]:
+    """A step of `compile_step` with these options. Unless it `falls`, it does not run as less than one graph."""
     optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
     step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, **options)
 
     def whole() -> torch.Tensor:
         loss = step(case.inputs, case.targets)
-        if step.fallback:
+        if step.fallback and not falls:
             raise SystemExit(step.fallback)
         return loss
 
