@@ -66,7 +66,7 @@ class TrainingGraph:
     """Bytes that a library allocates while it runs the operator, in addition to its results; none if empty."""
 
     def step(self) -> StepGraph:
-        return StepGraph(self.reads, self.nbytes, self.costs, self.may)
+        return StepGraph(self.reads, self.nbytes, self.costs, self.may, self.moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,18 @@ class _Copied:
     late: tuple[bool, ...]
 
 
-def with_host(graph: TrainingGraph, link_bytes_s: float) -> TrainingGraph:
-    """The graph in which results of the forward pass move to the host and back over a link of so many bytes a second,
-    where that takes less time than a second run, or where it may not run twice."""
+def with_host(graph: TrainingGraph, link_bytes_s: float, movable: Collection[int]) -> TrainingGraph:
+    """The graph in which these results, of the forward pass, move to the host and back over a link of so many bytes a
+    second, where that takes less time than a second run, or where it may not run twice."""
     seconds = [2 * nbytes / link_bytes_s for nbytes in graph.nbytes]
     moved = frozenset(
         v
         for v, nbytes in enumerate(graph.nbytes)
-        if nbytes and v not in graph.late and v not in graph.kept and (not graph.may[v] or seconds[v] < graph.costs[v])
+        if nbytes
+        and v in movable
+        and v not in graph.late
+        and v not in graph.kept
+        and (not graph.may[v] or seconds[v] < graph.costs[v])
     )
     return replace(
         graph,

@@ -67,6 +67,8 @@ class StepGraph:
     costs: Sequence[float]
     may: Sequence[bool]
     """By operator: whether it may run twice."""
+    moved: Collection[int] = frozenset()
+    """Operators whose second run reads nothing: it is a copy of the first one's result, kept elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def needed(step: StepGraph, again: Collection[int], late: Collection[int]) -> tu
         operator = ahead.pop()
         if operator in again and operator not in late and operator not in operators:
             operators.add(operator)
-            ahead += step.reads[operator]
+            ahead += () if operator in step.moved else step.reads[operator]
     return tuple(sorted(operators))
 
 
