@@ -149,7 +149,10 @@ class Way:
     def ready(self, ends: float) -> bool:
         """Whether the step is compiled by then."""
         if select.select([self._output], [], [], max(0.0, ends - time.monotonic()))[0]:
-            if line := self._line():
+            line = self._line()
+            while line and not line.startswith("{"):  # the head of the table
+                line = self._line()
+            if line:
                 self.row |= json.loads(line)
             else:
                 self.errors.seek(0)

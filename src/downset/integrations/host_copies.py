@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from downset.errors import UsageError
@@ -48,22 +48,27 @@ def copy_to_host(graph: Any, node: Any, reader: Any) -> tuple[Any, Any]:
     return on_host, put(on_host, value.device, reader)
 
 
-def place_host_copies(hosts: dict[Any, Any], late: Collection[Any]) -> None:
+def place_host_copies(hosts: Mapping[Any, Any], early: Collection[Any]) -> None:
     """Give the copy of each result on the host the place of the result's last reader in the planned order. `hosts`: by
-    result."""
+    result; `early`: the operators of the forward pass."""
     for node, host in hosts.items():
-        readers = [of for of in _readers(node) if of not in late and of is not host]
+        readers = _readers(node, early)
         places = [of.meta[PLANNED] for of in (node, *readers) if PLANNED in of.meta]
         if places:
             host.meta[PLANNED] = max(places)
 
 
-def _readers(node: Any) -> Iterator[Any]:
-    """What reads a result, and what reads its views."""
-    for user in node.users:
-        yield user
-        if user.op == "call_function" and PLANNED not in user.meta:
-            yield from _readers(user)
+def _readers(node: Any, early: Collection[Any]) -> set[Any]:
+    """The operators that read a result or its views."""
+    ahead, seen, readers = [node], {node}, set[Any]()
+    while ahead:
+        for user in ahead.pop().users:
+            if user in early:
+                readers.add(user)
+            elif user not in seen and PLANNED not in user.meta:  # a view, or what lies behind the forward pass
+                seen.add(user)
+                ahead.append(user)
+    return readers
 
 
 def _is_whole(node: Any) -> bool:

@@ -311,6 +311,7 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
             return node
         if node in moving:
             hosts[node], copies[node] = copy_to_host(graph, node, reader)
+            copies[node].meta[_AGAIN] = True
             return copies[node]
         changed = [of for of in node.all_input_nodes if late_one(of, reader) is not of]
         if node not in again and not changed:
@@ -328,7 +329,7 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
     for position, (number, second) in enumerate(planned_steps(trace.graph, repeated) if limited else ()):
         node = trace.nodes[number]
         (copies[node] if second else node).meta[PLANNED] = position
-    place_host_copies(hosts, late)
+    place_host_copies(hosts, operators.difference(late))
     graph.lint()
 
 

@@ -34,5 +34,5 @@ def scheduler_pass() -> Any:
 
 def marks_backward() -> bool:
     """Whether this torch marks the backward pass in the graph of a whole step, as torch 2.13 does. Without marks
-    nothing can run again in one graph."""
+    nothing runs again in one graph, which then holds more than PyTorch's forward and backward graphs."""
     return hasattr(torch_library("compiling training steps").fx.traceback, "_mark_autograd_backward")

@@ -132,8 +132,8 @@ class TrainingStep:
         try:
             if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
                 raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
-            if self._parts.peak_bytes is not None and not marks_backward():
-                raise UnsupportedError("this torch does not mark the backward pass of a step, which a limit needs")
+            if not marks_backward():
+                raise UnsupportedError("this torch does not mark the backward pass of a step in one graph")
             kind = parallel_kind(self._parts.model)
             if kind:
                 raise UnsupportedError(f"{kind} sums gradients over ranks in hooks of backward")
