@@ -1,4 +1,4 @@
-"""What a version of PyTorch offers to our passes of its compiler."""
+"""Tells what a version of PyTorch offers to our passes of its compiler."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Choice(Generic[J]):
         return self.judged.cost, self.judged.peak_bytes, -len(self.late), self.again
 
 
-_MOST_KNOWN = 500
+_MOST_REPEATED = 500
 """The most proposals in a row that were tried before."""
 _Units = Sequence[tuple[int, ...]]
 """By operator: those that a move takes together with it."""
@@ -122,9 +122,9 @@ def search(
         proposals = _proposals(step, units, late, seeds, [judged((), late)])
         seeds = ()
         proposed = next(proposals, None)
-        known = 0  # proposals that were tried before, which are many where results move: they need no sources
-        while proposed is not None and len(tried) < most and known < _MOST_KNOWN:
-            known = known + 1 if (needed(step, proposed, late), late) in tried else 0
+        repeated = 0  # proposals that were tried before, which are many where results move: they need no sources
+        while proposed is not None and len(tried) < most and repeated < _MOST_REPEATED:
+            repeated = repeated + 1 if (needed(step, proposed, late), late) in tried else 0
             try:
                 proposed = proposals.send(judged(proposed, late))
             except StopIteration:
