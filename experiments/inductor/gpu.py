@@ -233,7 +233,6 @@ EXPERIMENT = Experiment(
         ("ms a step", "{step_s!m:.2f}"),
         ("s of first step", "{first_step_s:.1f}"),
         ("losses differ by", "{loss_difference:.1e}"),
-        *fields("error"),
     ),
     key=("network", "way"),
     quick="a tiny GPT; nothing written",
