@@ -120,10 +120,7 @@ def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
         for measure in ("device_s", "end_to_end_s")
     }
     assert [key for key, ours in shorter.items() if not ours] == [("squeezenet", "device_s")]
-    assert (
-        "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3 and the layer of"
-        in page
-    )
+    assert "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3 and" in page
 
     def ratio(row, *names):
         seconds = {one["name"]: one["p50_s"] for one in row["candidates"]}
@@ -142,7 +139,8 @@ def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
     assert [key for key in of if key[1] > 1] == [("inception_v3", 8)]
     assert "Larger batches were measured for Inception V3 alone, at 8." in page
     assert any(row.get("rounded") for row in rows) and "Rows marked `rounded`" in page
-    assert not any(one["exposed"] for each in timed.values() for one in each.values())
+    hidden = (one for each in timed.values() for name, one in each.items() if name != "eager")  # it has no graph
+    assert not any(one["exposed"] for one in hidden)
     (seconds,) = (row for row in load_rows("ios_gpu_calls") if row["property"].endswith(": staged"))
     (plain,) = (row for row in load_rows("ios_gpu_calls") if row["property"].endswith(": exported program"))
     returned, ended = (f"{1000 * seconds[key]:.2f}" for key in ("returned_s", "ended_s"))
