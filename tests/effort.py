@@ -25,7 +25,6 @@ LONGEST = (
     "tests.docs.test_guides.py",
     "tests.experiments.test_field.py",
     "tests.pipelines.test_direct.py",
-    "tests.distributed.test_schedule.py",
     "tests.fuzz.test_no_network.py",
 )
 """Groups of few tests, or of many files, that take longest: begun last, one of them would run alone at the end."""

@@ -1,5 +1,8 @@
 """Workers: limits hold, whatever happens in one is an error of ours here, and none outlives its parent."""
 
+import ast
+import io
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from downset.commands.waiting import reading
 from downset.errors import InfeasibleError, LimitReached, UnsupportedError, UsageError
 from downset.messages import Setting
 from downset.process import isolation
@@ -173,7 +178,7 @@ def refused(*_, **__):
     raise AssertionError("a new interpreter")
 
 subprocess.Popen = refused
-fork_workers(sys.argv[2])
+fork_workers(sys.argv[2], run=True)
 assert not isolation._SHARED, "a fork of a program that no process of ours watches"
 supervisor._watcher = os.open(os.devnull, os.O_WRONLY)
 try:
@@ -198,6 +203,75 @@ def test_a_command_starts_no_interpreter_and_imports_no_runtime(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == metadata.version("onnxruntime")
+
+
+READING = """
+import json, os, subprocess, sys
+from downset.cli import main
+from downset.process import isolation, supervisor
+
+def refused(*_, **__):
+    raise AssertionError("a new interpreter")
+
+subprocess.Popen = refused
+supervisor._watcher = os.open(os.devnull, os.O_WRONLY)
+for words, expected in json.loads(sys.argv[1]):
+    sys.argv = ["downset", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert ended.code == expected, (words, ended.code)
+    assert [type(server.process) for server in isolation._SHARED] == [isolation._Fork], words
+    isolation._stop_server()
+sys.argv = ["downset", "order", "graph.json"]
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code == 0
+assert not isolation._SHARED, "a server that nobody asks"
+"""
+
+
+COMMANDS = [path for path in sorted((ROOT / "src/downset/commands").glob("*.py")) if path.stem != "inputs"]
+READS = {"load", "load_open", "known_sizes", "open_sizes", "fit_model", "fit_to_memories", "stream_hops", "compare"}
+"""Functions that open models."""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux lists threads")
+def test_a_command_that_reads_a_model_forks_its_workers(tmp_path):
+    """Those that start threads, too: they fork before. A command whose file no worker reads forks nothing."""
+    branchy_model(tmp_path / "m.onnx")
+    (tmp_path / "frames.npy").write_bytes(b"no array")
+    graph = {"tensors": [{"size": 1}, {"size": 1}], "ops": [{"name": "a", "ins": [0], "outs": [1]}]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph | {"inputs": [0], "outputs": [1]}))
+    runs = [(["order", "m.onnx"], 0), (["serve", "m.onnx", "--cluster", "rpi_8", "--input", "frames.npy"], 5)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", READING, json.dumps(runs)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_every_command_reads_models_where_workers_are_forked_before(path):
+    tree = ast.parse(path.read_text())
+    waits = [node for node in ast.walk(tree) if isinstance(node, ast.With) and "reading(" in ast.unparse(node.items[0])]
+    inside = {id(node) for wait in waits for node in ast.walk(wait)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    assert not [node.func.id for node in calls if node.func.id in READS and id(node) not in inside]
+
+
+def test_workers_are_forked_before_a_thread_shows_progress(monkeypatch):
+    threads = []
+    monkeypatch.setattr(
+        "downset.formats.reading.fork_workers", lambda path, run: threads.append(threading.active_count())
+    )
+    before = threading.active_count()
+    with reading(Console(force_terminal=True, file=io.StringIO()), "m.onnx"):
+        assert threads == [before] == [threading.active_count() - 1]
 
 
 def gone_now(pid):

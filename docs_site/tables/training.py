@@ -63,6 +63,22 @@ def against_hand() -> list[str]:
     return lines(["network", "way", "peak bytes", "CPU ms a step"], body)
 
 
+def on_a_gpu() -> list[str]:
+    body = [
+        [
+            f"`{row['network']}`",
+            row["way"],
+            f"{row['peak_bytes']:,}",
+            f"{row['limit_bytes']:,}" if "limit_bytes" in row else "-",
+            f"{1000 * row['step_s']:.1f}",
+            f"{row['first_step_s']:.0f}",
+        ]
+        for row in load_rows("inductor_gpu")
+        if not row["way"].endswith("moving")
+    ]
+    return lines(["network", "way", "peak bytes", "limit", "ms a step", "s of the first step"], body)
+
+
 def held() -> list[str]:
     """Planned and measured peaks of steps within a limit."""
     body = [
@@ -91,6 +107,7 @@ def rungs() -> list[str]:
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "against the hand": against_hand,
     "held within a limit": held,
+    "steps on a GPU": on_a_gpu,
     "rungs": rungs,
     "training steps": steps,
     "recomputation": recomputation,

@@ -45,25 +45,34 @@ WAYS = (
 Step = Callable[[], Tensor]
 
 
-def step_of(network: str, way: str, report: Callable[[Any], None]) -> Step:
+def step_of(make: Callable[[], Case], way: str, report: Callable[[Any], None]) -> Step:
     """The training step; its weights and batch are those of the seed. `report`: of a step of ours."""
     limit = None
     if way.startswith("ours "):
         torch.manual_seed(0)
-        limit = int(float(way.removeprefix("ours ")) * limit_of(network, share=1.0))
+        limit = int(float(way.removeprefix("ours ")) * limit_of(make, share=1.0))
     torch.manual_seed(0)
-    case = NETWORKS[network]()
+    case = make()
     if way.startswith("ours"):
         return whole_step(case, peak_bytes=limit, report=report)
     if way in ("checkpoint", "both", "both compiled"):
         for block in blocks_of(case.model):
-            if way == "both compiled":
-                block.compile(dynamic=False)
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            again = _checkpointed(block.forward)
+            block.forward = torch.compile(again, dynamic=False) if way == "both compiled" else again
     if way.startswith("budget "):
         torch._functorch.config.activation_memory_budget = float(way.removeprefix("budget "))
     compiled = way == "torch.compile" or way.startswith("budget ")
     return _plain(case, in_backward=way in ("in backward", "both", "both compiled"), compiled=compiled)
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward pass of a block, of which only the inputs are kept. The compiler takes it as a function of its own: a
+    module whose `forward` is a partial call of `checkpoint` it passes by."""
+
+    def again(*inputs: Any) -> Any:
+        return checkpoint(forward, *inputs, use_reentrant=False)
+
+    return again
 
 
 def _plain(case: Case, *, in_backward: bool, compiled: bool) -> Step:
@@ -86,7 +95,7 @@ def measured(network: str, way: str) -> dict[str, Any]:
     reports: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a limit that no choice keeps to
-        step = step_of(network, way, reports.append)
+        step = step_of(NETWORKS[network], way, reports.append)
         losses = [float(step()) for _ in range(3)]
     step_cpu_s = median_s(step, time.process_time)
     planned = [of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport)]

@@ -40,7 +40,7 @@ class Enough(BaseException):
     """Ends a compile once its report is there."""
 
 
-def limit_of(network: str, *, share: float = SHARE) -> int:
+def limit_of(make: Callable[[], Case], *, share: float = SHARE) -> int:
     """A share of the estimated peak of a whole step without recomputation."""
     told: list[int] = []
 
@@ -48,7 +48,7 @@ def limit_of(network: str, *, share: float = SHARE) -> int:
         told.append(outcome.none_bytes)
         raise Enough
 
-    case = NETWORKS[network]()
+    case = make()
     optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
     step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, report=report, peak_bytes=2**60, choices=1)
     with contextlib.suppress(Enough):
@@ -66,14 +66,14 @@ def training_step(
     return plain_step(case, [optimizer], compiled=way == "inductor")
 
 
-def whole_step(case: Case, **options: Any) -> Callable[[], torch.Tensor]:
-    """A step of `compile_step` with these options, which does not fall back."""
+def whole_step(case: Case, *, falls: bool = False, **options: Any) -> Callable[[], torch.Tensor]:
+    """A step of `compile_step` with these options. Unless it `falls`, it does not run as less than one graph."""
     optimizer = torch.optim.AdamW(case.model.parameters(), lr=case.learning_rate)
     step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, **options)
 
     def whole() -> torch.Tensor:
         loss = step(case.inputs, case.targets)
-        if step.fallback:
+        if step.fallback and not falls:
             raise SystemExit(step.fallback)
         return loss
 
@@ -130,7 +130,7 @@ def measured(network: str, way: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     reports: list[Any] = []
-    limit = limit_of(network) if way == WITHIN else None
+    limit = limit_of(NETWORKS[network]) if way == WITHIN else None
     torch.manual_seed(0)
     step = training_step(NETWORKS[network](), way, reports, limit)
     with planning_cpu_s() as spent:

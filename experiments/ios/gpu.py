@@ -299,13 +299,6 @@ def milestones(
     row["timed"] = timed(calls, _ROUNDS)
     row["clock_mhz"] = clock_mhz()
     yield row
-    stages = attempt(lambda: ios_stages(graph, device, timings))
-    if isinstance(stages, str):
-        row["timed"] = {**row["timed"], "ios": stages}
-    else:
-        call, _ = launches(graph, replace(plain, stages=stages, barriers=True), device)
-        row["timed"] = {**row["timed"], "ios": timed({**calls, "ios": call}, _ROUNDS)["ios"]}
-    yield row
     for peer in peers:
 
         def make(peer: str = peer) -> Callable[[], Any]:
@@ -314,6 +307,12 @@ def milestones(
         timing = attempt(lambda peer=peer, make=make: timed({**calls, peer: make()}, _ROUNDS)[peer])
         row["timed"] = {**row["timed"], peer: timing}
         yield row
+    stages = attempt(lambda: ios_stages(graph, device, timings))
+    if isinstance(stages, str):
+        row["timed"] = {**row["timed"], "ios": stages}
+    else:
+        call, _ = launches(graph, replace(plain, stages=stages, barriers=True), device)
+        row["timed"] = {**row["timed"], "ios": timed({**calls, "ios": call}, _ROUNDS)["ios"]}
     row["seconds"] = time.perf_counter() - begin
     yield row
 

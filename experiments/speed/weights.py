@@ -3,18 +3,17 @@
     python -m experiments.speed.weights [--megabytes 1,60,210,1000] [--quick]
 
 100 operators in branches, with random weights, inside the file or in one beside it. Processes that run ONNX Runtime
-stand apart: `CPU` and `resident` are of all others (the command, the server of workers and those that parse), CPU
-seconds, and the sum of their peaks, of the parsers the largest; `of the file` is resident bytes by the file's. `reads`:
-how many times the bytes of the file they read, the written file included. `processes`: all that were started; `of
-runtime`: those among them that run ONNX Runtime. `CPU of runtime`: what these took. `all`: the most that all processes
-held at a time (shared pages once), by samples. `onnx.load`: CPU seconds and peak of a new interpreter that reads the
-file, weights included, and `x load` the CPU seconds by these. The first file has hardly any weights: what it takes is
-the start and the searches. `of weights`: the CPU seconds beyond those of the first file, by what `onnx.load` takes
-beyond them. `onnx.load` is a median of five runs, `fit` of three for the first file and one run for each other.
-`limit`: bytes that each process may take at most, as
-on a machine of twice as many; without one half of this machine's memory. `limit of all`: bytes that all processes
-together may take, the runtime's included, which the kernel imposes (memory_group.py); `none` where it lets this user
-impose none.
+stand apart: `CPU` and `resident` are of all others (the command, the process that watches it, the server of workers and
+those that parse), CPU seconds, and the sum of their peaks, of the parsers the largest; `of the file` is resident bytes
+by the file's. `reads`: how many times the bytes of the file they read, the written file included. `processes`: all that
+were started; `of runtime`: those among them that run ONNX Runtime. `CPU of runtime`: what these took. `all`: the most
+that all processes held at a time (shared pages once), by samples. `onnx.load`: CPU seconds and peak of a new
+interpreter that reads the file, weights included, and `x load` the CPU seconds by these. The first file has hardly any
+weights: what it takes is the start and the searches. `of weights`: the CPU seconds beyond those of the first file, by
+what `onnx.load` takes beyond them. `onnx.load` is a median of five runs, `fit` of three for the first file and one run
+for each other. `limit`: bytes that each process may take at most, as on a machine of twice as many; without one half of
+this machine's memory. `limit of all`: bytes that all processes together may take, the runtime's included, which the
+kernel imposes (memory_group.py); `none` where it lets this user impose none.
 """
 
 from __future__ import annotations
@@ -60,13 +59,15 @@ def counted(self, function, arguments, **options):
             calls[self._pid] = (self._module, function, *taken(self._pid))
 
 isolation.Worker.ask = counted
-from downset.cli import main
+from downset.__main__ import main
+from downset.process.supervisor import outliving_process
 try:
     main()
 finally:
     shared = [taken(server.process.pid, True) for server in isolation._SHARED]
+    shared.append(taken(outliving_process(), True))
     own = taken(os.getpid(), True)
-    processes = len(calls) + len(set(servers))
+    processes = len(calls) + len(set(servers)) + 1
     Path(os.environ["COUNTS"]).write_text(json.dumps([list(calls.values()), shared, own, processes]))
 """
 LOAD = """

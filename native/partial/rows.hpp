@@ -13,9 +13,6 @@ namespace downset {
 
 class StripRows {
 public:
-    // By strip, by operator of the segment: the rows computed; empty for none.
-    std::vector<std::vector<Rows>> by_strip;
-
     StripRows(const StripSegment& segment, std::int64_t strips, const std::vector<bool>& recomputed, bool even)
         : segment_(segment), strips_(strips) {
         std::vector<std::vector<std::int64_t>> paces;
@@ -26,15 +23,26 @@ public:
         } else {
             paces.assign(strips, {});
         }
-        const auto count = static_cast<std::int64_t>(paces.size());
+        count_ = paces.size();
+        rows_.resize(count_ * segment.ops.size());
         std::vector<std::int64_t> before(segment.ops.size(), 0);
-        for (std::int64_t number = 0; number < count; ++number)
-            by_strip.push_back(strip(number - count + strips, paces[number], recomputed, before));
+        std::vector<Rows> wanted;
+        for (std::size_t number = 0; number < count_; ++number) {
+            wanted.assign(segment.rows.size(), {});
+            strip(static_cast<std::int64_t>(number) - static_cast<std::int64_t>(count_) + strips, paces[number],
+                  recomputed, before, wanted, &rows_[number * segment.ops.size()]);
+        }
     }
+
+    std::size_t count() const { return count_; }
+    // The rows that an operator of the segment computes in a strip; empty for none.
+    Rows at(std::size_t strip, std::size_t index) const { return rows_[strip * segment_.ops.size() + index]; }
 
 private:
     const StripSegment& segment_;
     std::int64_t strips_;
+    std::size_t count_ = 0;
+    std::vector<Rows> rows_;
 
     static bool nothing(const std::vector<std::int64_t>& stops) {
         return std::all_of(stops.begin(), stops.end(), [](auto stop) { return stop <= 0; });
@@ -74,9 +82,8 @@ private:
         return ends;
     }
 
-    std::vector<Rows> strip(std::int64_t number, const std::vector<std::int64_t>& pace,
-                            const std::vector<bool>& recomputed, std::vector<std::int64_t>& before) const {
-        std::vector<Rows> wanted(segment_.rows.size()), result(segment_.ops.size());
+    void strip(std::int64_t number, const std::vector<std::int64_t>& pace, const std::vector<bool>& recomputed,
+               std::vector<std::int64_t>& before, std::vector<Rows>& wanted, Rows* result) const {
         for (const auto tensor : segment_.results)
             if (number >= 0) {
                 const auto rows = segment_.rows[tensor];
@@ -99,7 +106,6 @@ private:
             for (const auto& input : op.inputs)
                 wanted[input.tensor].cover(input.read(rows, segment_.rows[input.tensor]));
         }
-        return result;
     }
 };
 

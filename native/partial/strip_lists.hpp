@@ -22,6 +22,7 @@ struct StripIds {
     const std::int64_t *first, *last;
     const std::int64_t* begin() const { return first; }
     const std::int64_t* end() const { return last; }
+    std::size_t size() const { return static_cast<std::size_t>(last - first); }
     std::int64_t operator[](std::size_t place) const { return first[place]; }
 };
 

@@ -65,6 +65,11 @@ private:
     std::vector<std::int64_t>& ids_ = lists_.ids;
     std::vector<StripNetwork::Call> unknown_;
     Lags lags_;
+    // Of one operator in one strip: the rows that it reads, pieces, and what it makes before it is cut.
+    struct {
+        std::vector<Rows> read;
+        std::vector<std::int64_t> reads, writes, results, over;
+    } one_;
     bool possible_ = true;
 
     std::int64_t piece(std::int64_t tensor, Rows rows) {
@@ -75,31 +80,35 @@ private:
 
     using Ids = std::vector<std::int64_t>;
 
-    void add_run(const Ids& reads, const Ids& writes) {
+    void add_run(StripIds reads, StripIds writes) {
         const auto first = ids_.size();
         ids_.insert(ids_.end(), reads.begin(), reads.end());
         ids_.insert(ids_.end(), writes.begin(), writes.end());
         runs_.push_back({first, first + reads.size(), ids_.size(), ids_.size()});
     }
 
-    std::int64_t step(std::int64_t tensor, Rows rows, const Ids& reads) {
+    static StripIds all(const Ids& ids) { return {ids.data(), ids.data() + ids.size()}; }
+    static StripIds one(const std::int64_t& id) { return {&id, &id + 1}; }
+
+    std::int64_t step(std::int64_t tensor, Rows rows, StripIds reads) {
         const auto result = piece(tensor, rows);
-        add_run(reads, {result});
+        add_run(reads, one(result));
         return result;
     }
 
     // Of each strip, by tensor: the first row that later strips read, or -1.
-    std::vector<std::vector<std::int64_t>> first_read_later() const {
-        std::vector<std::vector<std::int64_t>> later(rows_.by_strip.size());
-        later.back().assign(held_.size(), -1);
-        for (auto strip = rows_.by_strip.size() - 1; strip > 0; --strip) {
-            later[strip - 1] = later[strip];
+    Ids first_read_later() const {
+        const auto tensors = held_.size();
+        Ids later(rows_.count() * tensors, -1);
+        for (auto strip = rows_.count() - 1; strip > 0; --strip) {
+            auto* earlier = &later[(strip - 1) * tensors];
+            std::copy_n(earlier + tensors, tensors, earlier);
             for (std::size_t index = 0; index < segment_.ops.size(); ++index) {
-                const auto result_rows = rows_.by_strip[strip][index];
+                const auto result_rows = rows_.at(strip, index);
                 if (result_rows.empty()) continue;
                 for (const auto& input : segment_.ops[index].inputs) {
                     const auto start = input.read(result_rows, segment_.rows[input.tensor]).start;
-                    auto& first = later[strip - 1][input.tensor];
+                    auto& first = earlier[input.tensor];
                     first = first < 0 ? start : std::min(first, start);
                 }
             }
@@ -111,15 +120,16 @@ private:
         const auto later = first_read_later();
         std::vector<std::vector<std::int64_t>> whole(held_.size());
         for (const auto& input : segment_.inputs) whole[input.tensor] = held_[input.tensor];
-        for (std::size_t strip = 0; strip < rows_.by_strip.size() && possible_; ++strip) {
-            std::vector<std::int64_t> last(held_.size(), -1);
+        Ids last;  // by tensor: the last operator of the strip that reads it, or -1
+        for (std::size_t strip = 0; strip < rows_.count() && possible_; ++strip) {
+            last.assign(held_.size(), -1);
             const auto count = static_cast<std::int64_t>(segment_.ops.size());
             for (std::int64_t index = 0; index < count; ++index)
-                if (!rows_.by_strip[strip][index].empty())
+                if (!rows_.at(strip, index).empty())
                     for (const auto& input : segment_.ops[index].inputs) last[input.tensor] = index;
             for (std::int64_t index = 0; index < count && possible_; ++index)
-                if (const auto result_rows = rows_.by_strip[strip][index]; !result_rows.empty())
-                    compute(index, result_rows, last, later[strip], whole);
+                if (const auto result_rows = rows_.at(strip, index); !result_rows.empty())
+                    compute(index, result_rows, last, &later[strip * held_.size()], whole);
         }
         if (!possible_) return;
         for (std::size_t i = 0; i < joins_.size(); ++i) {
@@ -129,25 +139,26 @@ private:
         }
     }
 
-    void compute(std::int64_t index, Rows result_rows, const std::vector<std::int64_t>& last,
-                 const std::vector<std::int64_t>& later, const std::vector<std::vector<std::int64_t>>& whole) {
+    void compute(std::int64_t index, Rows result_rows, const std::vector<std::int64_t>& last, const std::int64_t* later,
+                 const std::vector<Ids>& whole) {
         const auto& op = segment_.ops[index];
-        std::vector<Rows> read;
-        std::vector<std::int64_t> reads;
+        auto& [read, reads, writes, results, over] = one_;
+        read.clear();
+        reads.clear();
+        writes.clear();
         for (const auto& input : op.inputs) read.push_back(input.read(result_rows, segment_.rows[input.tensor]));
         for (std::size_t i = 0; i < read.size(); ++i) reads.push_back(cut(op.inputs[i].tensor, read[i]));
         for (const auto& input : op.inputs)
             if (last[input.tensor] == index) keep(input.tensor, later[input.tensor], whole[input.tensor]);
         const auto given = rows_given(index, result_rows, read);
         if (!possible_) return;
-        std::vector<std::int64_t> writes;
         for (const auto tensor : op.outputs) writes.push_back(piece(tensor, given));
-        run(index, read, reads, writes);
+        run(index);
         for (std::size_t i = 0; i < writes.size(); ++i) {
             const auto tensor = op.outputs[i];
             const auto exact = given.start == result_rows.start && given.stop == result_rows.stop
                                    ? writes[i]
-                                   : step(tensor, result_rows, {writes[i]});
+                                   : step(tensor, result_rows, one(writes[i]));
             held_[tensor].push_back(exact);
             writes[i] = exact;
         }
@@ -158,14 +169,15 @@ private:
         }
     }
 
-    void run(std::int64_t index, const std::vector<Rows>& read, Ids reads, const Ids& writes) {
+    void run(std::int64_t index) {
         const auto& op = network_.ops[segment_.first + index];
-        Ids over;
+        auto& [read, reads, writes, results, over] = one_;
+        over.clear();
         for (const auto position : op.overwritten) over.push_back(reads[position]);
         Sides sides;
         bool padded = false;
         auto made_rows = pieces_[writes[0]].rows.size();
-        auto results = writes;
+        results = writes;
         const auto read_rows = read.empty() ? 0 : read[0].size();  // none: it reads constants alone
         const bool window = op.given == StripOp::Given::window && op.first_read == 0;
         if (!read.empty() && (op.padded_row_bits > 0 || op.walk.order != StripWalk::Order::none ||
@@ -178,13 +190,13 @@ private:
                 results = {unnamed_piece(segment_.row_bits[segment_.ops[index].outputs[0]] * made_rows)};
             } else {
                 const auto whole = unnamed_piece(op.padded_row_bits * (read_rows + sides.top + sides.bottom));
-                add_run({reads[0]}, {whole});
+                add_run(one(reads[0]), one(whole));
                 reads[0] = whole;
                 padded = true;
             }
         }
         const auto lag = lags_.of(op, index, read_rows, made_rows, sides, padded);
-        add_run(reads, results);
+        add_run(all(reads), all(results));
         auto& added = runs_.back();
         for (const auto taken : over)
             if (std::find(reads.begin(), reads.end(), taken) != reads.end()) ids_.push_back(taken);
@@ -197,7 +209,7 @@ private:
         added.makes_output = op.makes_output;
         if (network_.rules.counts_scratch) added.scratch = scratch(index, read, made_rows, sides, padded);
         added.macs = segment_.ops[index].macs_per_row * made_rows;
-        if (results != writes) add_run(results, writes);
+        if (results != writes) add_run(all(results), all(writes));
     }
 
     std::int64_t scratch(std::int64_t index, const std::vector<Rows>& read, std::int64_t made_rows, Sides sides,
@@ -274,7 +286,7 @@ private:
         if (const auto piece_held = within(tensor, rows); piece_held >= 0) return piece_held;
         std::vector<std::int64_t> parts;
         for (const auto part : chain(tensor, rows)) parts.push_back(cut(tensor, part));
-        const auto joined = step(tensor, rows, parts);
+        const auto joined = step(tensor, rows, all(parts));
         held_[tensor].push_back(joined);
         return joined;
     }
@@ -289,7 +301,7 @@ private:
         if (least < 0) return -1;
         const auto& has = pieces_[least].rows;
         if (has.start == rows.start && has.stop == rows.stop) return least;
-        const auto result = step(tensor, rows, {least});
+        const auto result = step(tensor, rows, one(least));
         held_[tensor].push_back(result);
         return result;
     }
@@ -360,7 +372,7 @@ private:
         require(!parts.empty(), "strips: a result without rows");
         if (parts.size() == 1) return parts[0];
         const Rows rows{pieces_[parts.front()].rows.start, pieces_[parts.back()].rows.stop};
-        return step(pieces_[parts.front()].tensor, rows, parts);
+        return step(pieces_[parts.front()].tensor, rows, all(parts));
     }
 
     // Operators may make rows, on their way to later ones, that nobody reads.

@@ -134,8 +134,8 @@ class Clock:
         """Seconds left, 0 at the end."""
         if INTERRUPTED.is_set():
             return 0.0
-        passed_s = (now - began for now, began in zip(moment_s(self._now), self._began, strict=True))
-        return max(self.budget.seconds - max(passed_s), 0.0)
+        (began, real_began), (now, real) = self._began, moment_s(self._now)
+        return max(self.budget.seconds - max(now - began, real - real_began), 0.0)
 
     def left_states(self) -> int:
         """States left; MANY without a limit of states."""

@@ -116,6 +116,8 @@ class RecomputeReport:
     """The seconds that the search took. Its effort is limited in sets, so the choice does not depend on them."""
     chunks: int = 1
     """The number of chunks of rows in which the widest layer and the loss behind it run, one after another."""
+    moved: tuple[RepeatedOperator, ...] = ()
+    """The operators whose results move to the host and back; `cost_s` is the time of the operator, not of the move."""
 
     __repr__ = abridged
 
@@ -126,6 +128,7 @@ class RecomputeReport:
             f"recomputation: peak {format_bytes(self.none_bytes)} -> {format_bytes(self.peak_bytes)} B, estimated "
             f"before kernels are fused, {within} {format_bytes(self.limit_bytes)} B; {again}, "
             + (f"the widest layer and its loss run in {self.chunks} chunks, " if self.chunks > 1 else "")
+            + (f"{counted(len(self.moved), 'result')} move to the host and back, " if self.moved else "")
             + f"about {self.cost_s:.2g} s"
         )
         if self.pytorch is not None:

@@ -137,7 +137,7 @@ def test_fit_prints_its_schema_and_writes_only_what_was_asked(tmp_path, run):
 def test_fit_screen_says_what_to_do_next(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
-    out = output_of("fit", EMBEDDING, "--time-limit", "5s")
+    out = output_of("fit", EMBEDDING, "--time-limit", "1s")
     assert "constexpr size_t kTensorArenaSize = " in out
     assert "\x1b" not in out
     assert "454,656" in out
@@ -245,7 +245,7 @@ def test_no_path_is_dropped_without_a_word(fails):
 
 
 def test_too_little_memory_is_exit_3_with_the_bytes_that_would_do(tmp_path, run):
-    status, out, err = run("fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "8KB", "--time-limit", "2s")
+    status, out, err = run("fit", EMBEDDING, "-o", tmp_path / "out.tflite", "--ram", "8KB", "--time-limit", "1s")
     assert (status, out) == (3, "")
     assert "its inputs or outputs alone take 31,632 B" in err.splitlines()[0]
     assert "note:" not in err

@@ -182,7 +182,7 @@ def test_with_nothing_found_yet_the_first_one_stops_it(hard, tmp_path):
 
 def test_an_ignored_interrupt_stays_ignored(hard, tmp_path):
     """As after `nohup` and in the background of a shell: the search goes on to its limit."""
-    with running(tmp_path, hard, "--time-limit", "2s", "--json", interrupts=signal.SIG_IGN) as command:
+    with running(tmp_path, hard, "--time-limit", "1s", "--json", interrupts=signal.SIG_IGN) as command:
         searches(command)
         command.to_group(signal.SIGINT)
         status, out, errors = command.end()

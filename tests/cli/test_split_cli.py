@@ -280,8 +280,8 @@ def test_source_sink_and_window_are_options(model, tmp_path):
 
 def test_direct_hand_over_is_planned_printed_exported_and_simulated(model, tmp_path):
     home = tmp_path / "four.toml"
-    home.write_text(cluster_toml({f"d{k}": (4 - k) * 1e9 for k in range(4)}, rate_mbps=400))
-    arguments = ("split", model, "--cluster", home, "--topology", "direct", "--time-limit", "4s")
+    home.write_text(cluster_toml({f"d{k}": (4 - k) * 1e9 for k in range(4)}, rate_mbps=1000))
+    arguments = ("split", model, "--cluster", home, "--topology", "direct", "--work-limit", 100_000)
     out = run(*arguments, "-o", tmp_path / "plan.json", "--export", tmp_path / "shards")
     assert "rows are handed over directly; frames appear at d" in out
     assert "(* leads)" not in out

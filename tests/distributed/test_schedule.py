@@ -5,6 +5,8 @@ dependencies are held to a plain account of the plan's own words."""
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,28 +25,28 @@ from tests.distributed.plans_of_tasks import plan_of
 from tests.effort import cases
 from tests.models import branchy_model
 
-_PLANS = []
+_NETWORKS = (
+    Network("links", 1e6),
+    Network("links", 1e6, overlap=True),
+    Network("shared", 1e6, overlap=True),
+    Network("links", 1e6, overlap=True, duplex="full"),
+)
+PLANS = [
+    (network, method, window, topology)
+    for network in _NETWORKS
+    for method in ("layerwise", "coedge", "pico", "exact")
+    for window in (None, 1, 3)
+    for topology in ("leader", "direct")
+    if topology == "leader" or method == "exact"
+]
+"""Of a network with branches: several methods, networks and windows."""
 
 
-def _plans(folder):
-    """Plans of a network with branches, of several methods, networks and windows; made once."""
-    if not _PLANS:
-        graph = load(branchy_model(folder / "branchy.onnx"))
-        for network in (
-            Network("links", 1e6),
-            Network("links", 1e6, overlap=True),
-            Network("shared", 1e6, overlap=True),
-            Network("links", 1e6, overlap=True, duplex="full"),
-        ):
-            cluster = Cluster(tuple(Device(f"d{k}", speed) for k, speed in enumerate((3e5, 2e5, 2e5))), network)
-            _PLANS.extend(
-                plan_pipeline(graph, cluster, method=method, window=window, topology=topology)
-                for method in ("layerwise", "coedge", "pico", "exact")
-                for window in (None, 1, 3)
-                for topology in ("leader", "direct")
-                if topology == "leader" or method == "exact"
-            )
-    return _PLANS
+@cache
+def planned(folder, network, method, window, topology):
+    cluster = Cluster(tuple(Device(f"d{k}", speed) for k, speed in enumerate((3e5, 2e5, 2e5))), network)
+    graph = load(branchy_model(folder / "branchy.onnx"))
+    return plan_pipeline(graph, cluster, method=method, window=window, topology=topology)
 
 
 def program_of(plan, device):
@@ -205,7 +207,7 @@ def drawn_by(data):
 @given(data=st.data())
 @settings(max_examples=cases(60), deadline=None)
 def test_planned_pipelines_finish_all_frames_within_their_slots(data, tmp_path_factory):
-    plan = data.draw(st.sampled_from(_plans(tmp_path_factory.getbasetemp())))
+    plan = planned(tmp_path_factory.getbasetemp(), *data.draw(st.sampled_from(PLANS)))
     frames, spare = data.draw(st.integers(1, 8)), data.draw(st.integers(0, 2))
     devices = run_to_the_end(plan, frames, drawn_by(data), spare=spare)
     assert devices.done == {Instance(f, t) for f in range(frames) for t in range(len(plan.tasks))}

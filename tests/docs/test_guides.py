@@ -35,14 +35,32 @@ def lines(guide):
     return [line.split("    #")[0] for line in (*shown, *inline)]
 
 
+TYPED = """
+import sys
+from downset.cli import main
+for command in sys.argv[1:]:
+    print("\\0", end="", flush=True)
+    sys.argv = command.split()
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, command
+"""
+"""Several commands in one process, each with a zero byte before what it prints."""
+
+
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """Run a command of a guide where only its extras are installed."""
+    """Run commands of a guide, each given by how it starts, where only the guide's extras are installed: what each
+    prints."""
     monkeypatch.chdir(tmp_path)
 
-    def call(guide, start, *more):
-        (line,) = {line for line in lines(guide) if line.startswith(start)} or [start]
-        return run_alone(tmp_path, extras_of(guide), "-m", *line.split(), *more)
+    def call(guide, *starts):
+        typed = []
+        for start, *more in [each if isinstance(each, tuple) else (each,) for each in starts]:
+            (line,) = {line for line in lines(guide) if line.startswith(start)} or [start]
+            typed.append(" ".join([line, *more]))
+        return run_alone(tmp_path, extras_of(guide), "-c", TYPED, *typed).split("\0")[1:]
 
     return call
 
@@ -60,11 +78,15 @@ def test_onnx_runtime(tmp_path, alone):
     branchy_model(tmp_path / "model.onnx")
     page = (GUIDES / "onnx-runtime.md").read_text()
     fit = re.search(r"^\$ (downset fit .*)", page, re.MULTILINE)[1]
-    assert "written: fitted.onnx" in alone("onnx-runtime.md", fit, "--time-limit", "1s")
-    assert (tmp_path / "report.html").exists() and (tmp_path / "open.py").exists()
     quick = ("--threads", "1", "--budget-timings", "1", "--no-profiles", "-q")
-    alone("onnx-runtime.md", "downset stage model.onnx --report", *quick)
-    said = alone("onnx-runtime.md", "downset stage model.onnx --export", "--threads", "1")
+    fitted, _, said = alone(
+        "onnx-runtime.md",
+        (fit, "--time-limit", "1s"),
+        ("downset stage model.onnx --report", *quick),
+        ("downset stage model.onnx --export", "--threads", "1"),
+    )
+    assert "written: fitted.onnx" in fitted
+    assert (tmp_path / "report.html").exists() and (tmp_path / "open.py").exists()
     assert said.startswith("nothing to gain: ") or "x in ONNX Runtime" in said
     assert "Candidates, measured" in (tmp_path / "stage.html").read_text()
 
@@ -78,7 +100,7 @@ def test_a_file_with_open_sizes(tmp_path, monkeypatch, run, fails):
     fails(5, *command.split()[2:], says=error.removeprefix("downset: error: "))
     fails(5, "stage", "model.onnx", "--shape", "audio=1,16000", says=re.search("`(no kernel .*?)`", page)[1])
     command, *rows = answered.splitlines()
-    status, out, _ = run(*command.split()[2:], "--time-limit", "5s", "-q")
+    status, out, _ = run(*command.split()[2:], "--time-limit", "1s", "-q")
     assert status == 0 and len(rows) == 3
     for row in rows:
         assert any(line.startswith(row) for line in out.splitlines()), row
@@ -86,7 +108,7 @@ def test_a_file_with_open_sizes(tmp_path, monkeypatch, run, fails):
 
 def test_a_microcontroller(tmp_path, alone):
     shutil.copy(installed_model("pymicro-wakeword", "okay_nabu.tflite"), tmp_path / "model.tflite")
-    alone("microcontroller.md", "downset fit model.tflite --ram", "--time-limit", "1s", "-q")
+    alone("microcontroller.md", ("downset fit model.tflite --ram", "--time-limit", "1s", "-q"))
     assert (tmp_path / "report.html").exists() and (tmp_path / "model.h").exists()
 
 
@@ -95,20 +117,6 @@ def test_every_program_of_a_guide_is_run(page):
     """By tests that know what it prints: these pages have programs, as many as their tests run."""
     programs = {"engine-authors.md": 2, "listening.md": 1, "pytorch-training.md": 1, "several-devices.md": 1}
     assert len(re.findall(r"```python\n", page.read_text())) == programs.get(page.name, 0)
-
-
-TYPED = """
-import sys
-from downset.cli import main
-for command in sys.argv[1:]:
-    print("\\0", end="", flush=True)
-    sys.argv = command.split()
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, command
-"""
-"""Several commands in one process, each with a zero byte before what it prints."""
 
 
 @pytest.mark.xdist_group("cluster")
@@ -143,15 +151,15 @@ def test_an_engine(tmp_path, alone):
     records, placing, placed, fitting = shown
     assert (records, placed) == ("cat records.csv", "cat placed.csv")
     (tmp_path / "records.csv").write_text(shown[records] + "\n")
-    assert alone("engine-authors.md", placing).rstrip("\n") == shown[placing]
-    assert (tmp_path / "placed.csv").read_text().rstrip("\n") == shown[placed]
-    assert alone("engine-authors.md", fitting).rstrip("\n") == shown[fitting].rstrip("\n")
-    assert "proven least" in (tmp_path / "arena.html").read_text()
     reading, ordering = graphs.removeprefix("$ ").split("\n$ ")
     command, graph = reading.split("\n", 1)
     (tmp_path / command.removeprefix("cat ")).write_text(graph)
     command, printed = ordering.split("\n", 1)
-    assert alone("engine-authors.md", command) == printed
+    said = alone("engine-authors.md", placing, fitting, command)
+    assert [each.rstrip("\n") for each in said[:2]] == [shown[placing], shown[fitting].rstrip("\n")]
+    assert (tmp_path / "placed.csv").read_text().rstrip("\n") == shown[placed]
+    assert "proven least" in (tmp_path / "arena.html").read_text()
+    assert said[2] == printed
     assert "Already optimal" not in (tmp_path / "graph.html").read_text()
 
 

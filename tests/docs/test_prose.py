@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,14 @@ def files_of(*patterns):
     return [names[name] for name in sorted(names) if any(fnmatchcase(name, form) for form in wanted)]
 
 
+@lru_cache(maxsize=1)
+def nodes_of(source):
+    """All nodes of the syntax tree of a module."""
+    return [*ast.walk(ast.parse(source))]
+
+
 def docstrings(source):
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         for statement in getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ():
             match statement:
                 case ast.Expr(value=ast.Constant(value=str(text))):
@@ -69,12 +76,12 @@ def comments(source):
 def messages(source):
     """(line, text) of the strings of a module of three words or more, without docstrings: what its users read.
     A value that is put in reads {}; strings side by side are one."""
-    tree = ast.parse(source)
-    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(source)
+    skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             skipped.update(id(part) for part in node.values)
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.JoinedStr(values=parts):
                 text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)

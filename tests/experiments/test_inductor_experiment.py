@@ -8,6 +8,7 @@ import torch
 from downset import OrderProblem
 from downset.integrations import recompute_pass
 from downset.orders.check import verify_steps
+from experiments.inductor.by_hand import step_of
 from experiments.inductor.measure import WAYS, peak_bytes
 from experiments.inductor.networks import NETWORKS, Case
 from experiments.inductor.recompute import planning_cpu_s
@@ -89,3 +90,19 @@ def test_the_problem_of_a_step_is_that_of_its_kernels():
         problem = problem_of_step(Case(layers, torch.nn.functional.mse_loss, *batch))
     assert len(problem.predecessors) >= 5
     assert any(problem.predecessors)
+
+
+def test_regional_compile_by_hand_compiles_the_blocks(monkeypatch):
+    """The compiler passes by some calls of `checkpoint`: the way would then be eager PyTorch by another name."""
+    graphs, compile_ = [], torch.compile
+
+    def recorded(graph, _):
+        graphs.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compile_(function, backend=recorded, **options))
+    torch._dynamo.reset()
+    step = step_of(NETWORKS["gpt_tiny"], "both compiled", lambda report: None)
+    assert not graphs
+    step()
+    assert graphs

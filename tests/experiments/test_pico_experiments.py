@@ -15,7 +15,7 @@ pytestmark = pytest.mark.native
 
 @pytest.mark.parametrize(
     ("module", "arguments", "said"),
-    [(tables6_7, ["--limit", "0.2"], "Figures 17 and 18"), (hand_over, ["--seconds", "2"], "recorded")],
+    [(tables6_7, ["--limit", "0.2"], "Figures 17 and 18"), (hand_over, ["--seconds", "0.5"], "recorded")],
     ids=lambda one: one.EXPERIMENT.name if hasattr(one, "EXPERIMENT") else "",
 )
 def test_quick_runs_print_the_recorded_rows_and_write_nothing(module, arguments, said, capsys):

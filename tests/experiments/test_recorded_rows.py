@@ -89,9 +89,9 @@ def test_stages_gain_on_a_gpu_what_pages_say():
         if batch == 1
     }
     assert all(gains[network] >= goal for network, goal in GOALS.items())
-    assert (round(gains["squeezenet"], 2), round(gains["nasnet_large"], 2)) == (1.07, 1.89)
+    assert (round(gains["squeezenet"], 2), round(gains["nasnet_large"], 2)) == (1.07, 1.83)
     today = sorted(gains[network] for network in TODAY)
-    assert len(today) == 4 and round(today[0], 2) == 1.0 and round(today[-1], 2) == 2.08
+    assert len(today) == 4 and round(today[0], 2) == 1.0 and round(today[-1], 2) == 2.09
     assert all(row["difference"] < 2e-3 for row in rows.values())
     assert all(row["held"] for row in load_rows("ios_gpu_calls") if "held" in row)
 
@@ -112,16 +112,15 @@ def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
     assert f"{told} networks, and {today[0]:.2f}x to {today[-1]:.2f}x on four of today" in words_of("docs/results.md")
 
     compiled = {key: each["reduce-overhead"] for key, each in timed.items() if "reduce-overhead" in each}
-    assert list(compiled) == [("squeezenet", 1), ("inception_v3", 1)] and "timed for two networks" in page
+    assert list(compiled) == [("squeezenet", 1), ("inception_v3", 1), ("moe_layer", 1)]
+    assert "timed for three networks" in page
     shorter = {
         (key[0], measure): timed[key]["chosen"][measure]["p50"] < one[measure]["p50"]
         for key, one in compiled.items()
         for measure in ("device_s", "end_to_end_s")
     }
     assert [key for key, ours in shorter.items() if not ours] == [("squeezenet", "device_s")]
-    assert (
-        "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3 stages" in page
-    )
+    assert "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3 and" in page
 
     def ratio(row, *names):
         seconds = {one["name"]: one["p50_s"] for one in row["candidates"]}
@@ -133,14 +132,15 @@ def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
     search = ("parallel", "parallel, barriers", "both", "both, barriers")
     first = [row for row in rows if row["batch"] == 1]
     as_good = sum(ratio(row, "greedy") >= ratio(row, *search) for row in first)
-    assert (as_good, len(first)) == (5, 8) and "greedy is as good as the search or better on five of the eight" in page
+    assert (as_good, len(first)) == (6, 8) and "greedy is as good as the search or better on six of the eight" in page
     priced = {key: each["ios"]["device_ratio"]["median"] for key, each in timed.items() if "ios" in each}
     assert list(priced) == [("squeezenet", 1)] and f"alone: {priced['squeezenet', 1]:.2f}x" in page
     assert gains["unet_block", 1]["low"] < 1.01 and "at 64 x 64 fills the device, and gains nothing" in page
     assert [key for key in of if key[1] > 1] == [("inception_v3", 8)]
     assert "Larger batches were measured for Inception V3 alone, at 8." in page
     assert any(row.get("rounded") for row in rows) and "Rows marked `rounded`" in page
-    assert not any(one["exposed"] for each in timed.values() for one in each.values())
+    hidden = (one for each in timed.values() for name, one in each.items() if name != "eager")  # it has no graph
+    assert not any(one["exposed"] for one in hidden)
     (seconds,) = (row for row in load_rows("ios_gpu_calls") if row["property"].endswith(": staged"))
     (plain,) = (row for row in load_rows("ios_gpu_calls") if row["property"].endswith(": exported program"))
     returned, ended = (f"{1000 * seconds[key]:.2f}" for key in ("returned_s", "ended_s"))

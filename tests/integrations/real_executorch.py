@@ -3,6 +3,7 @@
 Run by test_executorch.py, which installs ExecuTorch; $EXECUTORCH is its version.
 """
 
+import copy
 import os
 import warnings
 from importlib.metadata import version
@@ -85,13 +86,13 @@ def check(program, module, inputs, runs=1):
 
 
 EXPORTED = {}
-"""By a module: what it was exported to. Several programs are made of one."""
+"""By a module: what it was exported to. Several programs are made of copies of it."""
 
 
 def exported(module, *inputs):
     if module not in EXPORTED:
-        EXPORTED[module] = torch.export.export(module.eval(), inputs)
-    return to_edge(EXPORTED[module])
+        EXPORTED[module] = to_edge(torch.export.export(module.eval(), inputs))
+    return copy.deepcopy(EXPORTED[module])
 
 
 def test_this_is_the_version_that_is_meant():
@@ -151,11 +152,8 @@ def test_what_is_left_beside_delegates_is_ordered_behind_the_delegation():
             return self.last(wide[0].var(1, keepdim=True) + wide[1].var(1, keepdim=True))
 
     module, inputs, told = Between().eval(), (torch.randn(1, 3, 16, 16),), []
-    exported_program = torch.export.export(module, inputs)
-    plain, ours = (
-        lowered(to_edge_transform_and_lower(exported_program, partitioner=[XnnpackPartitioner()]), pass_)
-        for pass_ in (None, planning_pass(report=told.append))
-    )
+    edge = to_edge_transform_and_lower(torch.export.export(module, inputs), partitioner=[XnnpackPartitioner()])
+    plain, ours = (lowered(copy.deepcopy(edge), pass_) for pass_ in (None, planning_pass(report=told.append)))
     assert [made.id for made in ours.executorch_program.execution_plan[0].delegates] == ["XnnpackBackend"] * 2
     (report,) = told
     assert report.chosen and report.order.evidence.proven

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -216,6 +217,21 @@ def test_on_several_devices_no_peak_of_one_rises(monkeypatch):
     assert f"-> {report.inductor_bytes:,} B" in str(report)
 
 
+def test_the_hosts_memory_counts_only_where_the_graph_runs_on_the_host():
+    """What a graph of another device puts into the host's memory takes none of that device's."""
+
+    def node(*devices):
+        buffers = [
+            SimpleNamespace(get_name=lambda name=name: name, node=SimpleNamespace(get_device=lambda of=of: of))
+            for name, of in devices
+        ]
+        return SimpleNamespace(get_outputs=lambda: buffers)
+
+    host, other = torch.device("cpu"), torch.device("cuda")
+    assert order_pass._on_host([node(("a", host)), node(("b", host))]) == frozenset()
+    assert order_pass._on_host([node(("a", other), ("b", host)), node(("c", other)), node(("d", None))]) == {"b"}
+
+
 def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
     ours = order_pass.order_pass(work_limit=1, report=None)
     reports = [replace(REPORT, devices=f"on 2 devices, {more} B more") for more in (1, 2)]
@@ -326,9 +342,25 @@ def test_where_a_contract_is_missing_the_graph_compiles_in_inductors_order(broke
 
 
 def test_a_torch_without_passes_compiles_as_ever(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
+    """A limit is refused by no version: it is not kept, and the line says that nothing is ordered."""
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.10.1"))
     with pytest.warns(UserWarning, match="this torch takes no pass"):
-        assert ds.inductor.options() == {}
+        assert ds.inductor.options(peak_bytes=10**6) == {}
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match=r"as torch\.compile, not as one graph: this torch cannot"):
+        step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, optimizer, peak_bytes=10**6)
+    assert step.rung == "torch.compile"
+
+
+def test_a_torch_that_marks_no_backward_pass_runs_a_step_as_two_graphs(monkeypatch):
+    """As torch 2.11: in one graph nothing could run again, and it would hold more than PyTorch's two."""
+    monkeypatch.delattr(torch.fx.traceback, "_mark_autograd_backward")
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match="does not mark the backward pass"):
+        step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, optimizer)
+    assert step.rung == "forward and backward graphs in our order"
 
 
 PROGRAM = """

@@ -13,6 +13,7 @@ import torch
 
 import downset as ds
 from downset.errors import UnsupportedError
+from downset.integrations import early_updates, optimizer_trace
 from downset.integrations.early_updates import EarlyUpdates, updates_apart
 from downset.integrations.optimizer_parts import parts_of
 from downset.integrations.optimizer_trace import trace_step
@@ -257,6 +258,23 @@ def test_what_reaches_other_parameters_is_not_updated_early(name):
     gradients(parameters, 0)
     optimizer.step()
     assert not updates_apart(optimizer, parameters[:2])
+
+
+def test_an_optimizer_is_listed_once_to_decide_whether_its_updates_are_apart(monkeypatch):
+    parameters = weights()
+    optimizer = RECORDED["lion"]([*parameters])
+    gradients(parameters, 0)
+    optimizer.step()
+    listed = []
+
+    def counted(of, every):
+        listed.append(of is optimizer)
+        return parts_of(of, every)
+
+    for module in (early_updates, optimizer_trace):
+        monkeypatch.setattr(module, "parts_of", counted)
+    updates_apart(optimizer, parameters[:2])
+    assert sum(listed) == 1 < len(listed)
 
 
 def test_what_a_user_changes_between_two_steps_counts():

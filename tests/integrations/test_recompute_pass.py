@@ -73,9 +73,9 @@ def run_apart(model, settings, *, dynamic=None):
     return loss, sum(size if isinstance(size, int) else size.node.hint for size in sizes)
 
 
-def reports_of(peak_bytes):
+def reports_of(peak_bytes, **more):
     reports = []
-    return ds.inductor.options(report=reports.append, peak_bytes=peak_bytes), reports
+    return ds.inductor.options(report=reports.append, peak_bytes=peak_bytes, **more), reports
 
 
 @pytest.mark.parametrize(("kind", "dynamic"), [(Deep, None), (Branching, None), (Deep, True)])
@@ -105,7 +105,7 @@ def test_forward_and_backward_apart_compute_the_same_and_save_less(kind, dynamic
     torch.testing.assert_close(dict(model.state_dict()), dict(eager.state_dict()))
 
 
-def whole_step(peak_bytes, monkeypatch, then):
+def whole_step(peak_bytes, monkeypatch, then, **more):
     """A whole step with our pass on its graph, which `then` gets; it runs without Inductor."""
     reports = []
     torch.manual_seed(0)
@@ -127,7 +127,8 @@ def whole_step(peak_bytes, monkeypatch, then):
 
     monkeypatch.setattr(torch, "compile", compile_)
     torch._dynamo.reset()
-    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=reports.append, peak_bytes=peak_bytes)
+    options = {"report": reports.append, "peak_bytes": peak_bytes, **more}
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, **options)
     losses = [step(*batch()) for _ in range(2)]
     assert step.fallback == ""
     return model, losses, reports
@@ -141,6 +142,10 @@ def test_a_whole_step_with_copies_is_the_plain_step(monkeypatch):
     model, losses, (report,) = whole_step(least, monkeypatch, lambda graph, more: added.append(more))
     assert report.peak_bytes == least < none.none_bytes
     assert added[1] >= len(report.operators) > 0
+    agrees_with_plain(model, losses)
+
+
+def agrees_with_plain(model, losses):
     torch.manual_seed(0)
     plain = Deep()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
@@ -151,6 +156,64 @@ def test_a_whole_step_with_copies_is_the_plain_step(monkeypatch):
         optimizer.zero_grad()
         torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(dict(model.state_dict()), dict(plain.state_dict()), rtol=1e-3, atol=1e-4)
+
+
+def puts_of(graph):
+    """(results that move, their copies on the host, the copies of those on the device)"""
+    put = torch.ops.prims.device_put.default
+    back = [node for node in graph.nodes if node.target is put and getattr(node.args[0], "target", None) is put]
+    hosts = [node.args[0] for node in back]
+    return [node.args[0] for node in hosts], hosts, back
+
+
+def test_results_of_a_whole_step_move_to_the_host_and_come_back(monkeypatch):
+    """Behind the forward pass nothing reads a result that moves but through its copies. Where the device's memory is
+    the host's, nothing moves."""
+    graphs = []
+    link = {"link_bytes_s": 1e18}
+    _, _, (none,) = whole_step(10**9, monkeypatch, lambda graph, _: graphs.append(graph))
+    least = none.front[-1][1]
+    _, _, (plain,) = whole_step(least, monkeypatch, lambda graph, _: graphs.append(graph), **link)
+    assert plain.moved == ()
+    assert puts_of(graphs[-1])[0] == []
+    monkeypatch.setattr(recompute_pass, "has_own_memory", lambda nodes: True)
+    model, losses, (report,) = whole_step(least, monkeypatch, lambda graph, _: graphs.append(graph), **link)
+    moved, hosts, back = puts_of(graphs[-1])
+    assert {node.name for node in moved} == {of.name for of in report.moved} != set()
+    assert report.cost_s < plain.cost_s
+    assert report.peak_bytes <= least
+    place = {node: number for number, node in enumerate(graphs[-1].nodes)}
+    for result, host, copy in zip(moved, hosts, back, strict=True):
+        assert set(host.users) == {copy}
+        assert not any(of.meta.get("autograd_backward") for of in result.users)
+        assert any(of.meta.get("autograd_backward") for of in copy.users)
+        assert place[result] < place[host] < place[copy] < min(place[of] for of in copy.users)
+    agrees_with_plain(model, losses)
+
+
+def test_results_move_between_forward_and_backward_graphs(monkeypatch):
+    monkeypatch.setattr(recompute_pass, "has_own_memory", lambda nodes: True)
+    settings, reports = reports_of(100_000, link_bytes_s=1e18)
+    torch.manual_seed(0)
+    model, eager = Deep(), Deep()
+    eager.load_state_dict(model.state_dict())
+    loss, _ = run_apart(model, settings)
+    (report,) = reports
+    assert report.moved
+    expected = functional.mse_loss(eager(batch()[0]), batch()[1])
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"link_bytes_s": 1e9}, "give peak_bytes, too"), ({"peak_bytes": 10**6, "link_bytes_s": 0}, "above 0")],
+)
+def test_a_link_that_cannot_be_used_is_refused(given, told):
+    with pytest.raises(ds.UsageError, match=told):
+        ds.inductor.options(**given)
 
 
 def test_the_scheduler_keeps_copies_behind_the_forward_pass():

@@ -130,7 +130,7 @@ def test_small_steps_are_planned_as_well_as_any(seed, apart, link):
     half of the steps, libraries allocate inside operators."""
     graph = random_step(seed, 3, 2 + seed % 2, apart=apart, workspaces=seed > 1)
     if link is not None:
-        graph = with_host(graph, link)
+        graph = with_host(graph, link, range(len(graph.reads)))
         assert graph.moved or seed != 1
     plans = every_choice(graph)
     peaks = sorted({peak for _, peak in plans})

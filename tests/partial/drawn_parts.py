@@ -1,8 +1,11 @@
-"""Segments in strips as hypothesis draws them."""
+"""Segments in strips as hypothesis draws them, and plans composed of options."""
+
+from itertools import groupby
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from downset.partial.front import compose, useful
 from downset.partial.rewrite import InStrips
 from downset.partial.segments import find_segments
 from downset.partial.strip_program import most_strips
@@ -22,3 +25,14 @@ def drawn_parts(data, graph, form, *, crossing, strips):
         parts.append(InStrips(segment.first, segment.stop, count, frozenset(recomputed), even))
         at = segment.stop
     return parts
+
+
+def composed(whole, options, clock=None):
+    """`compose` of options in any sequence."""
+
+    def segment(option):
+        return option.part.first, option.part.stop
+
+    alike = groupby(sorted(options, key=segment), segment)
+    each = [useful([*listed], max(whole[first:stop])) for (first, stop), listed in alike]
+    return compose(whole, [one for options_of_segment in each for one in options_of_segment], clock)

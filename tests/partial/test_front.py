@@ -16,12 +16,13 @@ from downset.memory.liveness import order_problem, peak_bytes, profile
 from downset.memory.models import memory_model, without_overlaps
 from downset.memory.overlaps import KERNELS
 from downset.partial import search
-from downset.partial.front import Option, compose
+from downset.partial.front import Option
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips, in_strips
 from downset.partial.search import PartialLimits, partial_front
 from tests.effort import cases
+from tests.partial.drawn_parts import composed
 from tests.spatial import Builder, in_int8, spatial_graphs
 from zoo import graph as zoo
 
@@ -135,7 +136,7 @@ def test_composed_plans_are_the_front_of_all_sequences(network):
             yield from ((price.beside(rest), (*part, *parts)) for rest, parts in after(stop))
 
     every = {parts: price for price, parts in after(0)}
-    found = compose(whole, options)
+    found = composed(whole, options)
     for plan in found:
         assert every[plan.segments] == plan.price
     values = [measures(plan.price) for plan in found]

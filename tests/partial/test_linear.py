@@ -16,13 +16,14 @@ from downset.graph.cost import row_form
 from downset.memory.models import memory_model
 from downset.partial import segment_bounds
 from downset.partial import segments as segments_module
-from downset.partial.front import Option, compose
+from downset.partial.front import Option
 from downset.partial.least_peak import least_peak
 from downset.partial.price import Price, Pricing
 from downset.partial.rewrite import InStrips
 from downset.partial.search import PartialLimits, partial_front
 from downset.partial.segments import computed_whole, computing, find_cuts, find_segments
 from tests.effort import cases
+from tests.partial.drawn_parts import composed
 from tests.spatial import Builder, spatial_graphs
 
 
@@ -114,7 +115,7 @@ def test_the_bound_holds_for_segments_that_are_left_out(graph, memory, listed):
 def test_past_its_deadline_the_front_is_the_network_without_strips():
     whole, parts = [8, 9, 8], [InStrips(0, 1, 2), InStrips(0, 3, 2), InStrips(1, 2, 2)]
     options = [Option(part, Price(4 + number, extra_macs=number + 1)) for number, part in enumerate(parts)]
-    late, at_leisure = compose(whole, options, Budget(0.0).start()), compose(whole, options)
+    late, at_leisure = composed(whole, options, Budget(0.0).start()), composed(whole, options)
     assert [plan.segments for plan in late] == [()]
     assert late[0].price.peak_bytes == max(whole)
     assert late[0] in at_leisure

@@ -24,7 +24,7 @@ from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.prices import PricedChain
 from downset.pipelines.problem import chain_problem
-from tests.effort import LONG, cases
+from tests.effort import LONG, cases, untimed
 from tests.pipeline_generators import KINDS, faster, random_chain, random_cluster, random_graph
 from tests.pipelines.oracles.loads import least_load
 from tests.pipelines.oracles.rounds import least_rounds
@@ -199,10 +199,10 @@ def test_limits_that_cannot_be_met_name_what_would_do():
 def test_memory_limits_shape_the_plan():
     network = graph("squeezenet1_0", image=32)
     roomy = load_cluster("pico_1mac")
-    free = plan_pipeline(network, roomy)
+    free = plan_pipeline(network, roomy, **untimed(20_000))
     most = max(held.total_bytes for held in free.memory)
     tight = replace(roomy, devices=tuple(replace(d, memory_bytes=int(most * 0.8)) for d in roomy.devices))
-    held = plan_pipeline(network, tight)
+    held = plan_pipeline(network, tight, **untimed(20_000))
     verify_pipeline(network, held)
     assert max(device.total_bytes for device in held.memory) <= most * 0.8
     assert held.period_s >= free.period_s
@@ -214,7 +214,7 @@ def test_memory_limits_shape_the_plan():
     ):
         plan_pipeline(network, tiny, method="pico")
     with pytest.raises(LimitReached, match=r"would need .* and no plan that fits was found"):
-        plan_pipeline(network, tight, method="layerwise")
+        plan_pipeline(network, tight, method="layerwise", **untimed(300))
 
 
 NETWORKS = {

@@ -12,12 +12,12 @@ from downset.pipelines.floors import total_bound_s
 from downset.pipelines.plan import plan_pipeline
 from downset.pipelines.planners import PIPELINERS
 from downset.pipelines.prices import PricedChain
-from tests.effort import LONG, cases
+from tests.effort import LONG
 from tests.pipeline_generators import KINDS, random_chain, random_cluster, random_graph, random_setting
 
 pytestmark = pytest.mark.native
 
-COUNT = cases(80)
+COUNT = 80 if LONG else 6
 
 
 def instances(kind, law):

@@ -46,7 +46,7 @@ from downset.results.fit import Fit
 from downset.text import printable
 
 if TYPE_CHECKING:
-    from downset.fitting.job import FitOptions, RewriteName, StatesName
+    from downset.fitting.job import RewriteName, StatesName
     from downset.reports.document import Document
     from downset.runtimes.targets import TargetName
 
@@ -254,7 +254,6 @@ def fit(
     from downset.errors import DownsetError, UnsupportedError
     from downset.fitting.fit import fit_model
     from downset.fitting.job import FitOptions, Listener
-    from downset.formats.reading import fork_workers
     from downset.messages import Message
     from downset.process.limits import RUNNING_S
     from downset.reports.fit_document import fit_document, further_notes
@@ -262,7 +261,6 @@ def fit(
     from downset.reports.terminal import print_document
     from downset.runtimes.targets import targets_of
 
-    fork_workers(model)
     pictures = {"--report": report_path, "--map": map_path, "--trace": trace_path}
     check_pictures(pictures, others={"-o": output, "--session": session, "--header": header_path}, source=model)
     firmware = firmware_files(header_path, model, output, target)
@@ -297,7 +295,15 @@ def fit(
         inputs=inputs,
     )
     if stream == ():
-        _list_hops(replace(options, stream=None, output=None, session=None), as_json=as_json)
+        from downset.fitting.hops import stream_hops
+        from downset.reports.stream_view import hops_document
+
+        with reading(talk, model, runs=True, limit_s=time_limit):
+            document = hops_document(stream_hops(replace(options, stream=None, output=None, session=None)))
+        if as_json:
+            print_json("fit", json_of(document))
+        else:
+            print_document(console(), worded(document))
         return
     # Progress is for a user at a terminal; in a pipe an error stays the only line.
     if talk.is_terminal and time_limit < RUNNING_S and targets_of(Path(model).suffix.lower()):
@@ -315,7 +321,7 @@ def fit(
         if header_path is not None:
             raise UnsupportedError(Message("no C++ is written, as it states what was measured: ", reason))
 
-    with reading(talk, model, limit_s=time_limit) as progress:
+    with reading(talk, model, runs=True, limit_s=time_limit) as progress:
         runs_s = [0.0]
 
         def takes_longer(seconds: float) -> None:
@@ -359,20 +365,6 @@ def fit(
         _print_note(talk, note)
     if unmade is not None:
         raise unmade
-
-
-def _list_hops(options: FitOptions, *, as_json: bool) -> None:
-    """List the hops that a stream of the model could have; write nothing."""
-    from downset.fitting.hops import stream_hops
-    from downset.reports.json_form import json_of
-    from downset.reports.stream_view import hops_document
-    from downset.reports.terminal import print_document
-
-    document = hops_document(stream_hops(options))
-    if as_json:
-        print_json("fit", json_of(document))
-    else:
-        print_document(console(), worded(document))
 
 
 def _print_note(talk: Any, note: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -88,25 +87,15 @@ _WITHOUT_NUMPY = ("order", "arena", "simulate", "worker", "profiles", "keys", "d
 
 def _imported(name: str) -> Any:
     if name not in _WITHOUT_NUMPY:
-        _import_numpy()
+        from downset.process.one_thread import import_numpy
+
+        import_numpy()
     command = getattr(import_module(f"downset.commands.{name.replace('-', '_')}"), name.replace("-", "_"))
     command.epilog = epilog(name)
     command.context_settings = _SETTINGS  # click keeps the names of the option from where it is asked for first
     for one, subcommand in getattr(command, "commands", {}).items():
         subcommand.epilog, subcommand.context_settings = epilog(f"{name} {one}"), _SETTINGS
     return command
-
-
-def _import_numpy() -> None:
-    """Import numpy without threads for products of matrices, which are small here: to start them takes longer than the
-    rest of the import. Libraries that are imported later find the environment as it was."""
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    import_module("numpy")
-    if before is None:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-    else:
-        os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
 @click.command(cls=_Commands, context_settings=_SETTINGS, epilog=epilog(""))

@@ -72,7 +72,7 @@ def fit_in_memories(firmware_files: tuple[Path | None, Path | None]) -> None:
         inputs=given["inputs"],
         incumbent=given["incumbent"],
     )
-    with reading(talk, given["model"], limit_s=given["time_limit"]) as progress:
+    with reading(talk, given["model"], runs=True, limit_s=given["time_limit"]) as progress:
         result = fit_to_memories(options, Listener(progress))
         document = memories_document(result)
         if given["report_path"] is not None:

@@ -45,13 +45,12 @@ def inspect(
 ) -> None:
     """Operators, tensors, width and number of downsets of MODEL, and the live bytes at each operator."""
     from downset.errors import OpenShapeError
-    from downset.formats.reading import fork_workers, load, load_open, open_sizes
+    from downset.formats.reading import load, load_open, open_sizes
     from downset.reports.inspection import inspect as look_into
     from downset.reports.inspection import inspect_open, inspection_document
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
 
-    fork_workers(model)
     with reading(console(stderr=True), model, limit_s=max(time_limit, PARSING_S)) as progress:
         sizes = open_sizes(model, shapes=shapes, dims=dims)
         network = None if sizes.known else load_open(model)

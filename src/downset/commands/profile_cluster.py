@@ -11,7 +11,7 @@ import rich_click as click
 from downset.commands.envelope import json_option, print_json
 from downset.commands.inputs import tell_note
 from downset.commands.options import SECONDS, console, path_option, size_options
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading, waiting
 from downset.text import shortened
 
 if TYPE_CHECKING:
@@ -66,8 +66,10 @@ def profile_cluster(
     if output is not None:
         check_output(output, source=model)
     talk = console(stderr=True, quiet=quiet)
-    graph = None if model is None else load(model, shapes=options["shapes"], dims=options["dims"], folded=True)
-    if graph is not None:
+    graph = None
+    if model is not None:
+        with reading(talk, model):
+            graph = load(model, shapes=options["shapes"], dims=options["dims"], folded=True)
         tell_note(talk, graph.source.note)
     probes = standard_probes() if graph is None else model_probes(graph)
     effort = Effort(least_s=least_s)

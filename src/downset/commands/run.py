@@ -88,9 +88,9 @@ def run(
     plan = stages_of(plan_path)
     if not plan.device:
         raise UsageError(f"{plan_path} was planned from prices, not for a device; make one with `downset stage`")
-    dims = dims_at_batch(model, shapes, dims, plan.batch)
     talk = console(stderr=True)
     with reading(talk, model):
+        dims = dims_at_batch(model, shapes, dims, plan.batch)
         loaded = load(model, shapes=shapes, dims=dims, trust=trust)
     tell_note(talk, loaded.source.note)
     if (shapes or dims) and batch_or_one(loaded) not in (1, plan.batch):  # shapes of one sample fit any batch

@@ -18,7 +18,7 @@ from downset.commands.options import (
     trust_option,
     worker_memory_option,
 )
-from downset.commands.waiting import waiting
+from downset.commands.waiting import reading
 from downset.commands.wording import worded
 from downset.messages import Message
 
@@ -72,7 +72,6 @@ def verify(
     FIRST, it is proven hop by hop and compared with runs on windows. Exit 0: proven. Exit 6: not proven, and all that
     was tried agrees. Exit 4: they differ."""
     from downset.errors import UsageError
-    from downset.formats.reading import fork_workers
     from downset.reports.comparisons import comparison_document, difference, not_proven
     from downset.reports.json_form import json_of
     from downset.reports.terminal import print_document
@@ -81,8 +80,8 @@ def verify(
         raise UsageError(f"--tolerance {tolerance} allows no comparison; give a number from 0")
     from downset.runtimes.compare import compare
 
-    fork_workers(first)
-    with waiting(console(stderr=True), f"comparing {Path(first).name} and {Path(second).name}", limit_s=time_limit):
+    what = f"comparing {Path(first).name} and {Path(second).name}"
+    with reading(console(stderr=True), first, what=what, runs=True, limit_s=time_limit):
         comparison = compare(
             first,
             second,

@@ -125,9 +125,16 @@ def counting(talk: Any, *, get_time: Callable[[], float] | None = None) -> Itera
         yield show
 
 
-def reading(talk: Any, model: str, *, limit_s: float = PARSING_S) -> AbstractContextManager[Waiting]:
-    """`waiting` while a model's file is read."""
-    return waiting(talk, f"reading {Path(model).name}", limit_s=limit_s)
+def reading(
+    talk: Any, model: str, *, what: str = "", runs: bool = False, limit_s: float = PARSING_S
+) -> AbstractContextManager[Waiting]:
+    """`waiting` while a model's file is read, or `what` is done with it. Before that, while this process has opened no
+    model and has no thread that waits, it forks the server of workers, where workers read the file or it `runs` in
+    them."""
+    from downset.formats.reading import fork_workers
+
+    fork_workers(model, run=runs)
+    return waiting(talk, what or f"reading {Path(model).name}", limit_s=limit_s)
 
 
 @contextmanager

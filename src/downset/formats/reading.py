@@ -35,8 +35,9 @@ __all__ = [
     "shared_sizes",
 ]
 
-_LIBRARIES = {".onnx": ("onnx",), ".tflite": ("ai_edge_litert.schema_py_generated",)}
-"""By suffix: what the caller's process imports as its workers do."""
+_LIBRARIES = {".onnx": ("onnx",), ".tflite": ("ai_edge_litert.schema_py_generated",), ".pt2": ()}
+"""By suffix of files that workers read or run: what the caller's process imports as they do."""
+_READ_BY_WORKERS = (".onnx",)
 Shapes = Mapping[str, tuple[int, ...]]
 Dims = Mapping[str, int]
 OpenNetwork = tuple[Graph, tuple[OpenTensor, ...], tuple[OpenTensor, ...]]
@@ -107,15 +108,21 @@ READERS: Mapping[str, FileReader] = {
 """The readers, by suffix in small letters."""
 
 
-def fork_workers(path: str | os.PathLike[str]) -> None:
-    """Fork the server of workers for a command that is about to read this file, with the library by which both read
-    it. In a program that runs a command in its own process, nothing is forked: it is not ours."""
+def fork_workers(path: str | os.PathLike[str], *, run: bool) -> None:
+    """Fork the server of workers for a command that is about to read this file, or to `run` it too, with the library by
+    which both read it. Where no worker will be asked nothing is forked, nor in a program that runs a command in its own
+    process: it is not ours."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (_LIBRARIES if run else _READ_BY_WORKERS):
+        return
     from downset.process.isolation import fork_server
+    from downset.process.one_thread import import_numpy
     from downset.process.supervisor import watched
 
     if not watched() or not os.path.isfile(path):  # noqa: PTH113  which no name makes fail
         return
-    for library in _LIBRARIES.get(Path(path).suffix.lower(), ()):
+    import_numpy()
+    for library in _LIBRARIES[suffix]:
         with suppress(UnsupportedError):  # the call that needs it meets the error
             optional_library(library, what="", extra="")
     fork_server()

@@ -130,11 +130,11 @@ def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
     every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     with_gradients = {*map(id, parameters)}
     given = [number for number, parameter in enumerate(every) if id(parameter) in with_gradients]
-    facts = parts_of(optimizer, every).facts
-    if any(place[0] == "attribute" and not isinstance(fact, (int, float, str)) for place, fact in facts.items()):
+    held = parts_of(optimizer, every)
+    if any(place[0] == "attribute" and not isinstance(fact, (int, float, str)) for place, fact in held.facts.items()):
         return False  # parameters, or an optimiser of them all, may lie there
     try:
-        trace = trace_step(optimizer, every, given, rates)
+        trace = trace_step(optimizer, every, given, rates, held)
     except UnsupportedError:
         return False
     of_states = all(kind == "state" and isinstance(number, int) for kind, number, *_ in trace.places)

@@ -44,16 +44,18 @@ class RecomputeSettings:
     none: list[int] = field(default_factory=list)
     """The estimated peak of the latest graph if nothing runs again."""
     most_plans: int = 1
+    link_bytes_s: float | None = None
+    """Bytes a second between the device and its host, over which results move; None if nothing does."""
 
     def target(self) -> int | None:
         return self.targets[-1] if self.targets else self.peak_bytes
 
     def uuid(self) -> str:
-        return f"downset {code_fingerprint()} {self.peak_bytes} {self.choices} {self.targets[-1:]}"
+        return f"downset {code_fingerprint()} {self.peak_bytes} {self.choices} {self.link_bytes_s} {self.targets[-1:]}"
 
     def within(self) -> tuple[Any, ...]:
         """The settings that caches see, without the receiver of reports."""
-        return self.uuid(), self.peak_bytes, self.choices
+        return self.uuid(), self.peak_bytes, self.choices, self.link_bytes_s
 
 
 def check_peak(settings: RecomputeSettings, peak_bytes: int) -> None:

@@ -44,6 +44,8 @@ _SCATTERING = frozenset(
     ["_unsafe_masked_index_put_accumulate", "cat", "embedding_dense_backward", "index_put", "scatter_add"]
 )
 """Operators that are loops but always store their result."""
+_ELEMENTWISE = frozenset(["downset.adam.default", "prims.fma.default"])
+"""Operators that the compiler fuses, in addition to those that PyTorch marks."""
 _DEAR = frozenset(["exp", "log", "log10", "log1p", "log2", "sigmoid", "silu", "softplus", "tanh"])
 """Operators that the compiler computes once on a processor if several operators read the result."""
 
@@ -223,7 +225,7 @@ class _NodeReader:
     def _is_fusible(self, node: Any) -> bool:
         import torch
 
-        named = torch.Tag.pointwise in getattr(node.target, "tags", ()) or str(node.target) == "prims.fma.default"
+        named = torch.Tag.pointwise in getattr(node.target, "tags", ()) or str(node.target) in _ELEMENTWISE
         return bool(named or self.types.is_fusible(node))
 
     def _expression(self, number: int) -> Expression | None:

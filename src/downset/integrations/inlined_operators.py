@@ -52,7 +52,9 @@ def inlined(
         if expression is None or v in stored or not readers[v]:
             continue
         parts = [whole[source] for source in sources if source in gone]
-        read = frozenset().union(*(gone.get(source, (source,)) for source in sources))
+        read = frozenset(sources)
+        if parts:
+            read = frozenset().union(*(gone.get(source, (source,)) for source in sources))
         inputs = expression.inputs.union(*(part.inputs for part in parts))
         operations = expression.operations + sum(part.operations for part in parts)
         dear = expression.dear or any(part.dear for part in parts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.optimizer_parts import Place, copied, parts_of, place_name
+from downset.integrations.optimizer_parts import OptimizerParts, Place, copied, parts_of, place_name
 
 __all__ = ["StepTrace", "trace_step"]
 
@@ -34,14 +34,24 @@ class StepTrace:
     """The numbers of the parameters and of the states that it changes."""
 
 
-def trace_step(optimizer: Any, parameters: Sequence[Any], given: Sequence[int], rates: Sequence[Any]) -> StepTrace:
+_StandIn = tuple[Any, Sequence[Any], OptimizerParts]
+"""(an optimiser, its parameters, all that it holds)"""
+
+
+def trace_step(
+    optimizer: Any,
+    parameters: Sequence[Any],
+    given: Sequence[int],
+    rates: Sequence[Any],
+    held: OptimizerParts | None = None,
+) -> StepTrace:
     """Record the update of an optimiser's parameters. It must have its states. `given`: the numbers of the parameters
-    with gradients. `rates`: a tensor for the learning rate of each group.
+    with gradients. `rates`: a tensor for the learning rate of each group. `held`: what the optimiser holds, if listed.
 
     Raises UnsupportedError where the step cannot be recorded: it needs a number of a tensor, makes or drops states,
     changes something that is not a tensor, or what it computes differs between two calls.
     """
-    stand_ins = [(optimizer, parameters)]
+    stand_ins = [(optimizer, parameters, held or parts_of(optimizer, parameters))]
     first = _recorded(stand_ins, parameters, given, rates)
     if not type(optimizer).__module__.startswith("torch.optim."):
         # again with the stand-in as it is after its step: what no list of parts shows, as an iterator, has moved on
@@ -55,16 +65,15 @@ def trace_step(optimizer: Any, parameters: Sequence[Any], given: Sequence[int], 
 
 
 def _recorded(
-    stand_ins: list[tuple[Any, Sequence[Any]]], parameters: Sequence[Any], given: Sequence[int], rates: Sequence[Any]
+    stand_ins: list[_StandIn], parameters: Sequence[Any], given: Sequence[int], rates: Sequence[Any]
 ) -> StepTrace:
     """Record a step of the last stand-in, on new tensors; the stand-in after this step is appended."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    source, of_source = stand_ins[-1]
-    optimizer = stand_ins[0][0]
+    source, of_source, held = stand_ins[-1]
+    optimizer, _, first = stand_ins[0]
     name = type(optimizer).__name__
-    held = parts_of(source, of_source)
     places = (*held.tensors,)
 
     def step(given_now: list[Any], gradients: list[Any], states: list[Any], rates: list[Any]) -> None:
@@ -99,12 +108,12 @@ def _recorded(
         rated = any(group["lr"] is not rate for group, rate in zip(stand_in.param_groups, rates, strict=True))
         if moved or rated:
             raise UnsupportedError(f"the step of {name} {'changes its learning rate' if rated else 'assigns to .data'}")
-        stand_ins.append((stand_in, given_now))
+        stand_ins.append((stand_in, given_now, after))
 
     example = [
         [parameter.detach() for parameter in parameters],
         [torch.zeros_like(parameters[number]) for number in given],
-        [*parts_of(optimizer, parameters).tensors.values()],
+        [*first.tensors.values()],
         list(rates),
     ]
     try:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from downset.errors import UnsupportedError
+from downset.integrations.adam_operator import adam
 from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
 from downset.integrations.optimizer_trace import StepTrace, trace_step
 
@@ -147,7 +149,7 @@ def _traced(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
         if settings not in traces:
             had = {id(parameter) for parameter, was in zip(parameters, pattern, strict=True) if was}
             given = [number for number, parameter in enumerate(every) if id(parameter) in had]
-            traces[settings] = trace_step(optimizer, every, given, rates)
+            traces[settings] = trace_step(optimizer, every, given, rates, held)
         now[:] = [traces[settings]]
         states[:] = [held.tensors[place] for place in now[0].places]
         return settings
@@ -182,6 +184,7 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
     states: list[dict[str, Any]] = [{} for _ in parameters]
     shown = [False] * len(parameters)  # whether the optimiser has the state
     moving = _MovingOptions([rate.device for rate in rates])
+    change = _sgd if sgd else partial(_adam, adam())
 
     def prepare() -> Settings:
         if any(group.get("dampening") for group in optimizer.param_groups):
@@ -203,7 +206,7 @@ def _formulas(optimizer: Any, groups: tuple[tuple[Any, ...], ...]) -> Update:
             every = zip(of_group, gradients[here], states[here], strict=True)
             parts = [(parameter, gradient, state) for parameter, gradient, state in every if gradient is not None]
             position += len(of_group)
-            (_sgd if sgd else _adam)(parts, moving.filled(number, options), rate)
+            change(parts, moving.filled(number, options), rate)
 
     def state() -> list[Any]:
         state = [value for of in states for value in of.values()]
@@ -227,7 +230,8 @@ class _MovingOptions:
         self._seen: dict[tuple[int, str], Any] = {}
 
     def of(self, number: int, group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        """The options of the group of this number. One that moves has the value `_MOVING`; one that is 0, None."""
+        """The options of the group of this number. One that moves has the value `_MOVING`; one that is 0, None. Numbers
+        are written out: Dynamo would make an input of a number that changes, and compile once more for that."""
         return tuple((key, self._setting((number, key), group)) for key in _READ if key in group)
 
     def _setting(self, option: tuple[int, str], group: Mapping[str, Any]) -> Any:
@@ -235,7 +239,7 @@ class _MovingOptions:
 
         value = _option_value(group[option[1]])
         if option[1] not in _CAN_MOVE:
-            return value
+            return _written(value)
         if not value:
             return None
         numbers = value if isinstance(value, tuple) else (value,)
@@ -244,19 +248,33 @@ class _MovingOptions:
             device = self._devices[option[0]]
             self._tensors[option] = tuple(torch.zeros((), dtype=torch.float64, device=device) for _ in numbers)
         if option not in self._tensors:
-            return value
+            return _written(value)
         for tensor, number in zip(self._tensors[option], numbers, strict=True):
             tensor.fill_(number)
         return _MOVING
 
     def filled(self, number: int, options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
         """The options of a group, with tensors for those that move."""
-        filled = dict(options)
+        filled = {key: _read(value) for key, value in options}
         for key in _CAN_MOVE:
             if key in filled and filled[key] == _MOVING:
                 tensors = self._tensors[number, key]
                 filled[key] = tensors if key == "betas" else tensors[0]
         return filled
+
+
+def _written(value: Any) -> Any:
+    """A float, or those in a tuple, as text."""
+    if isinstance(value, tuple):
+        return tuple(map(_written, value))
+    return repr(value) if isinstance(value, float) else value
+
+
+def _read(value: Any) -> Any:
+    """The option that `_written` wrote out."""
+    if isinstance(value, tuple):
+        return tuple([_read(of) for of in value])
+    return float(value) if isinstance(value, str) and value != _MOVING else value
 
 
 def _make_state(sgd: bool, state: dict[str, Any], parameter: Any, group: Mapping[str, Any]) -> None:
@@ -300,24 +318,18 @@ def _sgd(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
         parameter.sub_(rate * gradient)
 
 
-def _adam(parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
-    """Adam and AdamW by the formulas of `torch.optim`, with the step counted in a tensor. The functions of torch.optim
-    for such a counter divide by the learning rate: at a rate of 0 they write NaN where the second moment is 0."""
+def _adam(operator: Any, parts: _Parts, group: Mapping[str, Any], rate: Any) -> None:
+    """Adam and AdamW, by the operator of adam_operator.py."""
     import torch
 
-    (beta1, beta2), decay = group["betas"], group["weight_decay"]
-    for parameter, gradient, of in parts:
-        of["step"].add_(1)
-        step = of["step"].double()
-        gradient = -gradient if group["maximize"] else gradient
-        if decay is not None and group["decoupled_weight_decay"]:
-            parameter.mul_(1 - rate * decay)
-        elif decay is not None:
-            gradient = gradient + parameter * decay
-        of["exp_avg"].add_((gradient - of["exp_avg"]) * (1 - beta1))
-        of["exp_avg_sq"].mul_(beta2).add_(gradient * gradient * (1 - beta2))
-        second = of["exp_avg_sq"]
-        if group["amsgrad"]:
-            second = of["max_exp_avg_sq"].copy_(torch.maximum(of["max_exp_avg_sq"], second))
-        root = second.sqrt() / (1 - beta2**step).sqrt() + group["eps"]
-        parameter.sub_(rate / (1 - beta1**step) * (of["exp_avg"] / root))
+    options = [*group["betas"], group["weight_decay"]]
+    moving = [option if isinstance(option, torch.Tensor) else None for option in options]
+    numbers = [0.0 if isinstance(option, torch.Tensor) else float(option or 0.0) for option in (*options, group["eps"])]
+    decays = group["weight_decay"] is not None
+    flags = [bool(group["maximize"]), decays, bool(group["decoupled_weight_decay"])]
+    names = ["exp_avg", "exp_avg_sq", "step", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
+    for parameter, gradient, state in parts:
+        held = [state[name] for name in names]
+        of = [parameter, gradient, *held[:3], rate, *held[3:]]
+        for old, new in zip([parameter, *held], operator(of, moving, numbers, flags), strict=True):
+            old.copy_(new)

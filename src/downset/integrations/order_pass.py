@@ -15,7 +15,6 @@ from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError, UsageError
-from downset.extras import torch_library
 from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.joined_calls import largest_calls
@@ -24,12 +23,13 @@ from downset.integrations.planned_order import planned_order
 from downset.integrations.random_operators import draws
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
+from downset.integrations.torch_features import scheduler_pass
 from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.results.inspections import StepNeed
 from downset.text import format_bytes
 
-__all__ = ["Report", "check_report", "order_options", "order_pass", "scheduler_passes"]
+__all__ = ["Report", "check_report", "order_options", "order_pass"]
 
 Report = Callable[[Any], None]
 """Called with an `OrderReport` or a `RecomputeReport`."""
@@ -54,17 +54,6 @@ class _SchedulerProblem:
     """Inductor's orders: the given one and its three heuristics."""
 
 
-def scheduler_passes() -> bool:
-    """Whether this torch lets passes order its scheduler's nodes and caches the result."""
-    torch_library("ordering what Inductor compiles")
-    try:
-        from torch._inductor import config
-        from torch._inductor.custom_graph_pass import CustomSchedulerPass
-    except ImportError:
-        return False
-    return hasattr(config, "_post_fusion_custom_pass") and CustomSchedulerPass is not None
-
-
 def check_report(report: object) -> None:
     """Raise UsageError for a `report` that is not a function."""
     if report is not None and not callable(report):
@@ -82,7 +71,7 @@ def order_options(
 
 
 def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None) -> Any:
-    """A `CustomSchedulerPass`. `check` is called with the peak of each ordered graph; with it, every kernel on a
+    """A pass of the scheduler. `check` is called with the peak of each ordered graph; with it, every kernel on a
     processor is a call of its own, so that it holds no more than it reads and makes. Call it only if
     `scheduler_passes()`."""
     return _pass_class()(work_limit, report, check is not None, check)
@@ -90,9 +79,7 @@ def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int],
 
 @cache
 def _pass_class() -> Any:
-    from torch._inductor.custom_graph_pass import CustomSchedulerPass
-
-    class OrderPass(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
+    class OrderPass(scheduler_pass()):  # type: ignore[misc, unused-ignore]
         """Orders nodes for least peak memory. Inductor sees equal settings as equal, so its caches stay valid."""
 
         def __init__(
@@ -216,11 +203,19 @@ def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
     estimated = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
     left_out = kept_in_kernels(nodes, {*scheduler.mutation_real_name, *scheduler.mutation_renames})
     named = zip(names_of_storages(nodes, inputs, outputs), estimated.storages, strict=True)
-    allocated = [(name, storage) for name, storage in named if name not in left_out]
+    unseen = left_out | _on_host(nodes)
+    allocated = [(name, storage) for name, storage in named if name not in unseen]
     allocated += _workspaces(nodes) if workspaces else []
     problem = replace(estimated, storages=tuple(storage for _, storage in allocated))
     names = tuple(name for name, _ in allocated)
     return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, names, orders)
+
+
+def _on_host(nodes: Sequence[Any]) -> frozenset[str]:
+    """The buffers in the host's memory of a graph that runs on another device: they take none of that device's."""
+    buffers = [buffer for node in nodes for buffer in node.get_outputs()]
+    host = {of.get_name() for of in buffers if (device := of.node.get_device()) is not None and device.type == "cpu"}
+    return frozenset(host) if len(host) < len(buffers) else frozenset()
 
 
 def _workspaces(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
@@ -264,7 +259,11 @@ def _joined(nodes: Sequence[Any]) -> list[bool]:
 def _inductor_peak(scheduler: _SchedulerProblem, order: list[Any]) -> int:
     from torch._inductor import memory
 
-    return int(memory.estimate_peak_memory(order, scheduler.inputs, scheduler.outputs)[0])
+    nbytes = int(memory.estimate_peak_memory(order, scheduler.inputs, scheduler.outputs)[0])
+    if not hasattr(memory, "peak_memory_from_buf_info_list"):  # before torch 2.13 outputs were freed at the start
+        outputs = (of for node in order for of in node.get_outputs() if of.get_name() in scheduler.outputs)
+        nbytes += sum(of.mpi_buffer.size_free for of in outputs)
+    return nbytes
 
 
 def _devices(scheduler: _SchedulerProblem) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -23,8 +24,10 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
 from downset.integrations.fused_peak import NOTHING, RecomputeSettings, check_peak
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
+from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.planned_order import PLANNED
+from downset.integrations.torch_features import scheduler_pass, scheduler_passes
 from downset.integrations.training_graph import planned_steps, priced
 from downset.integrations.user_warning import warn_user
 from downset.integrations.variants import StepVariant, plan_variants
@@ -41,7 +44,12 @@ _MOST_PLANS = 4
 
 
 def recompute_options(
-    peak_bytes: int | None, *, choices: int | None, report: Callable[[Any], None] | None, whole: bool
+    peak_bytes: int | None,
+    *,
+    choices: int | None,
+    report: Callable[[Any], None] | None,
+    whole: bool,
+    link_bytes_s: float | None = None,
 ) -> tuple[dict[str, Any], Callable[[int], None] | None]:
     """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
 
@@ -49,18 +57,25 @@ def recompute_options(
     the limit: recomputation is chosen before fusion, by another estimate. In a whole step it raises PlanAgain where
     another choice, or none, may hold less. `whole`: the step is one graph; otherwise forward and backward are two.
     Without `peak_bytes` there is no check, and a whole step runs again what takes next to no time, as PyTorch's
-    partitioner does where forward and backward are two graphs. Raises UsageError for a limit or a number of sets that
-    is not a number above 0."""
+    partitioner does where forward and backward are two graphs. `link_bytes_s`: within a limit, results also move to
+    the host and back over such a link. Raises UsageError for a limit, a link or a number of sets that is not a number
+    above 0, and for a link without a limit."""
     check_choices(choices)
+    check_link(link_bytes_s)
+    if link_bytes_s is not None and peak_bytes is None:
+        raise UsageError("link_bytes_s moves results to the host within a limit: give peak_bytes, too")
+    if peak_bytes is not None and (not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1):
+        raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
+    if not scheduler_passes():
+        return {}, None
     if peak_bytes is None:
         if not whole:
             return {}, None
         free = RecomputeSettings(None, choices, None)
         passes = _pass_classes()
         return {"joint_custom_post_pass": passes["graph"](free), "_pre_fusion_custom_pass": passes["behind"]()}, None
-    if not isinstance(peak_bytes, int) or isinstance(peak_bytes, bool) or peak_bytes < 1:
-        raise UsageError(f"peak_bytes is {peak_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
-    settings = RecomputeSettings(peak_bytes, choices, report, most_plans=_MOST_PLANS if whole else 1)
+    most_plans = _MOST_PLANS if whole else 1
+    settings = RecomputeSettings(peak_bytes, choices, report, most_plans=most_plans, link_bytes_s=link_bytes_s)
     passes = _pass_classes()
     if whole:
         operators()  # compiled code from a cache calls them
@@ -72,7 +87,7 @@ def recompute_options(
 
 @cache
 def _pass_classes() -> dict[str, Any]:
-    from torch._inductor.custom_graph_pass import CustomGraphPass, CustomPartitionerFn, CustomSchedulerPass
+    from torch._inductor.custom_graph_pass import CustomGraphPass, CustomPartitionerFn
 
     class Partitioner(CustomPartitionerFn):  # type: ignore[misc, unused-ignore]
         """PyTorch's partitioner on a graph that is marked with our choice."""
@@ -93,7 +108,8 @@ def _pass_classes() -> dict[str, Any]:
                 _mark(gm, self._settings, options)
             except Exception as error:  # a compile that works without downset must not fail with it
                 _warn(error)
-            return min_cut_rematerialization_partition(gm, joint_inputs, **options)
+            with _moving(self._settings):
+                return min_cut_rematerialization_partition(gm, joint_inputs, **options)
 
     class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
         """Adds the copies of our choice to the graph of a whole step."""
@@ -113,7 +129,7 @@ def _pass_classes() -> dict[str, Any]:
             except Exception as error:  # a compile that works without downset must not fail with it
                 _warn(error)
 
-    class Behind(CustomSchedulerPass):  # type: ignore[misc, unused-ignore]
+    class Behind(scheduler_pass()):  # type: ignore[misc, unused-ignore]
         """Makes copies wait for the forward pass."""
 
         def uuid(self) -> str:
@@ -135,7 +151,17 @@ def _pass_classes() -> dict[str, Any]:
 def _again(kind: str, uuid: str, *within: Any) -> Any:
     del uuid
     pass_class = _pass_classes()[kind]
-    return pass_class(RecomputeSettings(within[0], within[1], None)) if within else pass_class()
+    if not within:
+        return pass_class()
+    peak_bytes, choices, link_bytes_s = within
+    return pass_class(RecomputeSettings(peak_bytes, choices, None, link_bytes_s=link_bytes_s))
+
+
+def _moving(settings: RecomputeSettings) -> AbstractContextManager[Any]:
+    """Lets PyTorch's partitioner move to the host what is marked so."""
+    from torch._functorch import config
+
+    return nullcontext() if settings.link_bytes_s is None else config.patch(enable_activation_offloading=True)
 
 
 def _warn(error: Exception) -> None:
@@ -160,8 +186,9 @@ def _mark(gm: Any, settings: RecomputeSettings, options: dict[str, Any]) -> None
     workspaces = workspaces_of(gm.graph.nodes)
     graph = traced(gm.graph, _backward(gm.graph, node_info), apart=True, workspaces=workspaces)
     theirs = _their_sets(gm, node_info, graph)
-    again = _chosen({1: graph}, settings, theirs).again
-    if set(again) == theirs[0]:
+    chosen, moved = _chosen({1: graph}, settings, theirs)
+    again = chosen.again
+    if set(again) == theirs[0] and not moved:
         return
     for node in gm.graph.nodes:
         if node.op != "call_function" or not node_info.is_required_fw(node):
@@ -169,7 +196,9 @@ def _mark(gm: Any, settings: RecomputeSettings, options: dict[str, Any]) -> None
         makers = graph.sources.get(node, ())
         if makers and graph.nodes[makers[-1]] is not node and node.target is not operator.getitem:
             continue  # a view: PyTorch decides whether it or what it shows is saved
-        if makers and makers[-1] in again:
+        if makers and makers[-1] in moved:
+            node.meta["recompute"], node.meta["should_offload"] = CheckpointPolicy.MUST_SAVE, True
+        elif makers and makers[-1] in again:
             node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
         elif makers:
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -198,17 +227,23 @@ def _their_sets(gm: Any, node_info: Any, graph: Traced) -> list[set[int]]:
     return [sets_of(graph, values) for values in saved]
 
 
-def _chosen(traces: Mapping[int, Traced], settings: RecomputeSettings, theirs: Sequence[set[int]]) -> StepVariant:
-    """The number of chunks and the operators that run again. They are reported, and a peak above the limit is warned
-    of. `traces`: the graph by number of chunks, with 1 among them."""
+def _chosen(
+    traces: Mapping[int, Traced], settings: RecomputeSettings, theirs: Sequence[set[int]]
+) -> tuple[StepVariant, frozenset[int]]:
+    """(the number of chunks and the operators that run again, those of them whose results move to the host instead).
+    They are reported, and a peak above the limit is warned of. `traces`: the graph by number of chunks, with 1 among
+    them."""
     assert settings.peak_bytes is not None
     begin = time.perf_counter()
     limit = settings.target() or settings.peak_bytes
-    plan = plan_variants({count: trace.graph for count, trace in traces.items()}, limit, settings.choices, theirs)
+    link = settings.link_bytes_s if has_own_memory(traces[1].nodes) else None
+    graphs = {count: trace.graph if link is None else with_moves(trace, link) for count, trace in traces.items()}
+    plan = plan_variants(graphs, limit, settings.choices, theirs)
     seconds = time.perf_counter() - begin
     chosen = StepVariant(0.0, plan.none.peak_bytes, 1, ()) if limit == NOTHING else plan.chosen
     settings.none[:] = [plan.none.peak_bytes]
     peak, trace = chosen.peak_bytes, traces[chosen.chunks]
+    moved = graphs[chosen.chunks].moved.intersection(chosen.again)
     settings.lower[:] = [variant.peak_bytes for variant in plan.front if variant.peak_bytes < peak]
     if not plan.within and peak not in settings.not_within:
         least = format_bytes(plan.least_bytes)
@@ -227,14 +262,15 @@ def _chosen(traces: Mapping[int, Traced], settings: RecomputeSettings, theirs: S
                 chosen.cost,
                 plan.none.peak_bytes,
                 (pytorch.cost, pytorch.peak_bytes) if pytorch else None,
-                tuple(_repeated(trace, operator) for operator in chosen.again),
+                tuple(_repeated(trace, operator) for operator in chosen.again if operator not in moved),
                 tuple((variant.cost, variant.peak_bytes) for variant in plan.front),
                 plan.tried,
                 seconds,
                 chosen.chunks,
+                tuple(_repeated(trace, operator) for operator in sorted(moved)),
             )
         )
-    return chosen
+    return chosen, moved
 
 
 def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
@@ -251,9 +287,9 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
     limited = settings.peak_bytes is not None
     variants = {1: graph, **(chunked_graphs(graph) if limited else {})}
     traces = {count: _traced_step(of, limited=limited) for count, of in variants.items()}
-    trace = traces[1]
+    trace, moved = traces[1], frozenset[int]()
     if limited:
-        chosen = _chosen(traces, settings, ())
+        chosen, moved = _chosen(traces, settings, ())
         repeated = chosen.again
         if chosen.chunks > 1:
             chunk_graph(graph)
@@ -262,8 +298,10 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
         return
     late = behind_forward(graph)
     again = {trace.nodes[operator] for operator in repeated}
+    moving = {trace.nodes[operator] for operator in moved}
     operators = set(trace.nodes)
     copies: dict[Any, Any] = {}
+    hosts: dict[Any, Any] = {}
 
     def late_one(node: Any, reader: Any) -> Any:
         """The value that a late reader reads in place of a node: its copy, or the same view of a copy."""
@@ -271,6 +309,10 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
             return copies.get(node, node)
         if node not in again and (node in operators or not trace.sources[node]):
             return node
+        if node in moving:
+            hosts[node], copies[node] = copy_to_host(graph, node, reader)
+            copies[node].meta[_AGAIN] = True
+            return copies[node]
         changed = [of for of in node.all_input_nodes if late_one(of, reader) is not of]
         if node not in again and not changed:
             return node
@@ -287,6 +329,7 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
     for position, (number, second) in enumerate(planned_steps(trace.graph, repeated) if limited else ()):
         node = trace.nodes[number]
         (copies[node] if second else node).meta[PLANNED] = position
+    place_host_copies(hosts, operators.difference(late))
     graph.lint()
 
 

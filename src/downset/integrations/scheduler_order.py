@@ -80,9 +80,10 @@ def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
     return replace(problem, in_place=tuple(tuple(of) for of in operands))
 
 
-def live_at(problem: OrderProblem, steps: Sequence[int]) -> tuple[int, list[int]]:
-    """The operator at which an order first reaches its peak, and the storages live then, the largest first."""
-    transients = profile(problem, steps)
+def live_at(problem: OrderProblem, steps: Sequence[int], transients: Sequence[int] = ()) -> tuple[int, list[int]]:
+    """The operator at which an order first reaches its peak, and the storages live then, the largest first.
+    `transients`: the order's profile, if known."""
+    transients = transients or profile(problem, steps)
     step = transients.index(max(transients))
     step_of = {operator: when for when, operator in enumerate(steps)}
 

@@ -18,7 +18,7 @@ from downset.errors import UsageError
 from downset.extras import torch_library
 from downset.integrations.chunk_pass import chunked_graphs
 from downset.integrations.fx_training import behind_forward, traced
-from downset.integrations.training_graph import with_host
+from downset.integrations.host_copies import check_link, with_moves
 from downset.integrations.variants import plan_variants
 from downset.methods import check_choices
 from downset.results.plans import Evidence
@@ -40,8 +40,7 @@ def plan_step(
     torch_library("planning a training step")
     if not isinstance(limit_bytes, Integral) or isinstance(limit_bytes, bool) or limit_bytes < 1:
         raise UsageError(f"limit_bytes is {limit_bytes!r}; give a whole number of bytes above 0, such as 4_000_000")
-    if link_bytes_s is not None and not link_bytes_s > 0:
-        raise UsageError(f"link_bytes_s is {link_bytes_s!r}; give the bytes a second of the link, above 0")
+    check_link(link_bytes_s)
     check_choices(choices)
     begin = time.perf_counter()
     graph = getattr(graph, "graph", graph)
@@ -50,9 +49,8 @@ def plan_step(
     if not behind[1]:
         raise UsageError("plan_step found no backward pass: trace loss and gradients together")
     traces = {count: traced(form, behind[count].keys(), apart=False) for count, form in forms.items()}
-    graphs = {count: trace.graph for count, trace in traces.items()}
-    if link_bytes_s is not None:
-        graphs = {count: with_host(of, link_bytes_s) for count, of in graphs.items()}
+    moves = link_bytes_s is not None
+    graphs = {count: with_moves(of, link_bytes_s) if moves else of.graph for count, of in traces.items()}
     plan = plan_variants(graphs, limit_bytes, choices)
     chosen, moved = plan.chosen, graphs[plan.chosen.chunks].moved
     trace, late = traces[chosen.chunks], graphs[chosen.chunks].late

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from downset.budget import Budget
 from downset.integrations.inlined_operators import Expression, Inlining, inlined
 from downset.integrations.scheduler_order import live_at
-from downset.memory.liveness import OrderProblem, Storage, peak_bytes
+from downset.memory.liveness import OrderProblem, Storage, profile
 from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import StepGraph
@@ -66,7 +66,7 @@ class TrainingGraph:
     """Bytes that a library allocates while it runs the operator, in addition to its results; none if empty."""
 
     def step(self) -> StepGraph:
-        return StepGraph(self.reads, self.nbytes, self.costs, self.may)
+        return StepGraph(self.reads, self.nbytes, self.costs, self.may, self.moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,18 @@ class _Copied:
     late: tuple[bool, ...]
 
 
-def with_host(graph: TrainingGraph, link_bytes_s: float) -> TrainingGraph:
-    """The graph in which results of the forward pass move to the host and back over a link of so many bytes a second,
-    where that takes less time than a second run, or where it may not run twice."""
+def with_host(graph: TrainingGraph, link_bytes_s: float, movable: Collection[int]) -> TrainingGraph:
+    """The graph in which these results, of the forward pass, move to the host and back over a link of so many bytes a
+    second, where that takes less time than a second run, or where it may not run twice."""
     seconds = [2 * nbytes / link_bytes_s for nbytes in graph.nbytes]
     moved = frozenset(
         v
         for v, nbytes in enumerate(graph.nbytes)
-        if nbytes and v not in graph.late and v not in graph.kept and (not graph.may[v] or seconds[v] < graph.costs[v])
+        if nbytes
+        and v in movable
+        and v not in graph.late
+        and v not in graph.kept
+        and (not graph.may[v] or seconds[v] < graph.costs[v])
     )
     return replace(
         graph,
@@ -121,11 +125,12 @@ def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):
         order = optimal(problem, clock=Budget(math.inf, _STATES).start())
-        its_peak = peak_bytes(problem, order.solution)
+        transients = profile(problem, order.solution)
+        its_peak = max([problem.floor_bytes, *transients])
         bound = max(bound, order.bound)
         if its_peak > peak:
             peak = its_peak
-            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.solution)[1])
+            live = dict.fromkeys(owners[storage] for storage in live_at(problem, order.solution, transients)[1])
             at_peak = tuple(operator for operator in live if operator not in graph.late)
     return Priced(cost, peak, peak == bound, at_peak)
 
@@ -178,6 +183,8 @@ def _copied(graph: TrainingGraph, again: Collection[int]) -> _Copied:
         if v >= count:
             return frozenset(number[earlier] for earlier in behind)
         readers = graph.waits[v]
+        if not readers:
+            return frozenset()
         copies = [*readers, *(copy_of[reader] for reader in readers if reader in copy_of and late[v])]
         return frozenset(number[reader] for reader in copies if reader in number)
 
@@ -200,9 +207,10 @@ def _in_order(graph: TrainingGraph, copy_of: Mapping[int, int]) -> list[int]:
         ahead, copied = [v], set[int]()
         while ahead:
             reader = ahead.pop()
-            sources = {of for of in (*graph.reads[reader], *graph.waits[reader]) if of in copy_of} - placed - copied
-            copied |= sources
-            ahead += sources
+            for of in (*graph.reads[reader], *graph.waits[reader]):
+                if of in copy_of and of not in placed and of not in copied:
+                    copied.add(of)
+                    ahead.append(of)
         order += [*(copy_of[operator] for operator in sorted(copied)), v]
         placed |= copied
     return order
@@ -235,9 +243,11 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
     """The operators whose results the compiler stores. They also read what the operators computed inside them read."""
     stored = {v for v, operator in enumerate(copied.origin) if operator in graph.kept}
     for v, (reads, waits) in enumerate(zip(copied.reads, copied.waits, strict=True)):
-        loops = copied.loops[v]
         stored |= waits
-        stored |= {s for s in reads if not loops or (graph.apart and copied.late[s] != copied.late[v])}
+        if not copied.loops[v]:
+            stored |= reads
+        elif graph.apart:
+            stored |= {s for s in reads if copied.late[s] != copied.late[v]}
     stored -= {v for v, operator in enumerate(copied.origin) if not graph.nbytes[operator] and not copied.reads[v]}
     expressions = [graph.expressions[v] if copied.loops[i] else None for i, v in enumerate(copied.origin)]
     gone = inlined(copied.reads, expressions, stored, graph.inlining)
@@ -246,8 +256,9 @@ def _without_inlined(graph: TrainingGraph, copied: _Copied) -> _Copied:
     number = {v: position for position, v in enumerate(stays)}
     reads_of = []
     for v, sources in enumerate(copied.reads):
-        waits_of[v] = copied.waits[v].union(*(waits_of[source] for source in sources if source in gone))
-        reads_of.append(frozenset().union(*(gone.get(source, (source,)) for source in sources)))
+        inside = gone.keys() & sources
+        waits_of[v] = copied.waits[v].union(*(waits_of[source] for source in inside))
+        reads_of.append(sources.difference(inside).union(*(gone[source] for source in inside)))
     return _Copied(
         tuple(copied.origin[v] for v in stays),
         tuple(copied.loops[v] for v in stays),

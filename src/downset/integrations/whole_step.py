@@ -19,10 +19,11 @@ from downset.integrations.lost_calls import watch_clipping
 from downset.integrations.lower_rungs import EAGER, LowerRungs, Options, Rung, first_line
 from downset.integrations.measured_limit import MeasuredLimit
 from downset.integrations.optimizer_update import Settings, Update, trained, update_of
-from downset.integrations.order_pass import Report, check_report, order_options, scheduler_passes
+from downset.integrations.order_pass import Report, check_report, order_options
 from downset.integrations.planned_sizes import PlannedSizes
 from downset.integrations.recompute_pass import recompute_options
 from downset.integrations.step_parts import StepParts, StepReports, detached, norm_of, parallel_kind
+from downset.integrations.torch_features import marks_backward, scheduler_passes
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_function import tracing, whole_function
 from downset.text import brief, format_bytes
@@ -131,6 +132,8 @@ class TrainingStep:
         try:
             if not scheduler_passes() or not hasattr(torch._dynamo.config, "trace_autograd_ops"):
                 raise UnsupportedError("this torch cannot trace gradients into a graph, or order it")
+            if not marks_backward():
+                raise UnsupportedError("this torch does not mark the backward pass of a step in one graph")
             kind = parallel_kind(self._parts.model)
             if kind:
                 raise UnsupportedError(f"{kind} sums gradients over ranks in hooks of backward")
@@ -284,6 +287,7 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     report: Report | None = None,
     peak_bytes: int | None = None,
     choices: int | None = None,
+    link_bytes_s: float | None = None,
 ) -> TrainingStep:
     """A training step compiled as one graph, in the order of least peak memory.
 
@@ -295,12 +299,14 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     `clip_grad_norm`: the largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` takes it; clipping
     after a call has no effect, because the update is part of it. `skip_nonfinite`: an update changes nothing if that
     norm is not finite.
-    `order=False` keeps Inductor's order, for comparison. `report`, `work_limit`, `peak_bytes` and `choices` as in
-    `options`. The first call compiles. A step that cannot be one graph runs as the most that it can be: as forward and
-    backward graphs in this order, else by `torch.compile`, else as plain PyTorch. One warning says which and why.
+    `order=False` keeps Inductor's order, for comparison. `report`, `work_limit`, `peak_bytes`, `choices` and
+    `link_bytes_s` as in `options`. The first call compiles. A step that cannot be one graph runs as the most that it
+    can be: as forward and backward graphs in this order, else by `torch.compile`, else as plain PyTorch. One warning
+    says which and why.
 
     Raises UsageError for an optimiser without parameter groups, a `report` that is not a function, an `autocast` that
-    is not a dtype, and for an `accumulate`, `peak_bytes` or `choices` that is not a number above 0.
+    is not a dtype, for an `accumulate`, `peak_bytes`, `choices` or `link_bytes_s` that is not a number above 0, and for
+    a link without `peak_bytes`.
     """
     torch = torch_library("compiling training steps")
     if accumulate < 1:
@@ -325,7 +331,9 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     ordered = order and scheduler_passes()
 
     def options(*, whole: bool = True) -> dict[str, Any]:
-        again, check = recompute_options(peak_bytes, choices=choices, report=reports, whole=whole)
+        again, check = recompute_options(
+            peak_bytes, choices=choices, report=reports, whole=whole, link_bytes_s=link_bytes_s
+        )
         passes = order_options(work_limit=work_limit, report=reports, check=check) if ordered else {}
         return {**again, **factor_options(), **(_layout_options(optimizer) if whole else {}), **passes}
 

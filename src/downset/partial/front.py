@@ -21,8 +21,9 @@ from typing import NamedTuple, TypeVar
 from downset.budget import Clock
 from downset.partial.price import Price
 from downset.partial.rewrite import InStrips
+from downset.partial.segments import Segment
 
-__all__ = ["Option", "PartialPlan", "compose", "front_of", "front_of_plans"]
+__all__ = ["Option", "Options", "PartialPlan", "Useful", "compose", "front_of", "front_of_plans", "useful"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +91,23 @@ def front_of_plans(plans: Iterable[PartialPlan]) -> list[PartialPlan]:
     return undominated(plans, lambda plan: plan.price, lambda price: (*_work(price), price.peak_bytes))
 
 
-def compose(whole: Sequence[int], options: Iterable[Option], clock: Clock | None = None) -> list[PartialPlan]:
+def compose(whole: Sequence[int], options: Iterable[Useful], clock: Clock | None = None) -> list[PartialPlan]:
     """The front of sequences of options, the least work first. The first is the network without strips, unless strips
     need less work because they leave rows out.
 
     `whole[i]`: the transient of operator i without strips. When the time of the `clock` is up, plans of lower
     peaks are left out; the first plan is always found.
     """
-    options = list(options)
-    alike: dict[tuple[int, int], list[Option]] = {}
     limit = max(whole, default=0)
-    for option in options:
-        alike.setdefault((option.part.first, option.part.stop), []).append(option)
-        if option.price.extra_macs < 0 or option.price.persistent_bytes < 0:  # may be on the front at a higher peak
-            limit = max(limit, option.price.peak_bytes)
-    ending: dict[int, list[_Useful]] = {}
-    for (first, stop), several in alike.items():
-        ending.setdefault(stop, []).extend(_useful(several, max(whole[first:stop])))
-    cuts = sorted({0, len(whole), *(end for ends in alike for end in ends)})
+    ends = {0, len(whole)}
+    ending: dict[int, list[Useful]] = {}
+    for one in options:
+        part, price = one.option.part, one.option.price
+        ends.update((part.first, part.stop))
+        ending.setdefault(part.stop, []).append(one)
+        if price.extra_macs < 0 or price.persistent_bytes < 0:  # may be on the front at a higher peak
+            limit = max(limit, price.peak_bytes)
+    cuts = sorted(ends)
     between = [(stop, max(whole[first:stop])) for first, stop in pairwise(cuts)]
     front: list[PartialPlan] = []
     while limit >= 0 and (plans := _paths(between, ending, limit, clock)):
@@ -116,7 +116,7 @@ def compose(whole: Sequence[int], options: Iterable[Option], clock: Clock | None
     return front_of_plans(front)
 
 
-class _Useful(NamedTuple):
+class Useful(NamedTuple):
     """An option, the peak that it needs, and the limit from which on another way to compute its segment is as good in
     everything but the peak."""
 
@@ -125,19 +125,48 @@ class _Useful(NamedTuple):
     replaced_from: float
 
 
-def _useful(options: Sequence[Option], as_it_is: int) -> Iterator[_Useful]:
-    """`options`: those of one segment. `as_it_is`: its peak without strips."""
-    adding = [_adding(option.price) for option in options]
-    nothing = (0,) * 5
-    for option, mine in zip(options, adding, strict=True):
-        others = zip((as_it_is, *(other.price.peak_bytes for other in options)), (nothing, *adding), strict=True)
-        better = (peak for peak, other in others if other != mine and all(map(le, other, mine)))
-        yield _Useful(option, option.price.peak_bytes, min(better, default=inf))
+def useful(options: Iterable[Option], as_it_is: int) -> Iterator[Useful]:
+    """Those options of one segment that are of use at some limit. `as_it_is`: its peak without strips."""
+    options = front_of(options)
+    ways = [(as_it_is, (0,) * 5), *((option.price.peak_bytes, _adding(option.price)) for option in options)]
+    ascending = sorted(ways)
+    for option, (needed, mine) in zip(options, ways[1:], strict=True):
+        better = (peak for peak, other in ascending if other != mine and all(map(le, other, mine)))
+        replaced_from = next(better, inf)
+        if needed < replaced_from:
+            yield Useful(option, needed, replaced_from)
 
 
 def _adding(price: Price) -> tuple[int, ...]:
     """The figures of a price that are summed along a sequence."""
     return price.extra_macs, price.persistent_bytes, price.narrow_bytes, price.copied_bytes, price.extra_operators
+
+
+class Options:
+    """The options found so far, by segment. `whole`: the transients of the operators without strips."""
+
+    def __init__(self, whole: Sequence[int]) -> None:
+        self.whole = whole
+        self._listed: dict[Segment, list[Option]] = {}
+        self._useful: dict[Segment, list[Useful]] = {}
+        """Those of the segments that got no option since they were found."""
+
+    def add(self, segment: Segment, option: Option) -> None:
+        listed = self._listed.setdefault(segment, [])
+        listed.append(option)
+        self._useful.pop(segment, None)
+        if len(listed) >= 64 and len(listed).bit_count() == 1:  # at powers of two, so that this happens seldom
+            listed[:] = front_of(listed)
+
+    def of(self, segment: Segment) -> Sequence[Option]:
+        return self._listed.get(segment, ())
+
+    def useful(self) -> list[Useful]:
+        for segment, listed in self._listed.items():
+            if segment not in self._useful:
+                as_it_is = max(self.whole[segment.first : segment.stop])
+                self._useful[segment] = [*useful(listed, as_it_is)]
+        return [one for segment in self._listed for one in self._useful[segment]]
 
 
 class _Path(NamedTuple):
@@ -167,7 +196,7 @@ class _Path(NamedTuple):
 
 
 def _paths(
-    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[_Useful]], limit: int, clock: Clock | None
+    between: Sequence[tuple[int, int]], ending: Mapping[int, Sequence[Useful]], limit: int, clock: Clock | None
 ) -> list[PartialPlan]:
     """The cheapest ways to run all operators within `limit` bytes; none when the time is over, except for the network
     without strips. `between`: the cuts where options end, each with the peak without strips since the one before."""

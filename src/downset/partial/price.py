@@ -154,6 +154,7 @@ class Pricing:
         self.graph, self.form, self.model = graph, form, model
         self.persistent = persistent or Persistent((0,) * len(graph.ops), 0)
         self.around = surroundings(graph, model)
+        self._compiled = native.compiled
         self._native = native_network(graph, form, model, self.persistent)
         self._inputs, self._outputs = frozenset(graph.inputs), frozenset(graph.outputs)
         self._segments: dict[Segment, _Whole] = {}
@@ -162,9 +163,10 @@ class Pricing:
     def strips(self, segment: Segment, strips: int, *, recomputed: Collection[int] = (), even: bool = False) -> Price:
         """The price of a segment in strips, found once. Raises UnsupportedError as `strip_program` does."""
         key = segment, strips, frozenset(recomputed), even
-        if key not in self._prices:
-            self._prices[key] = self._price(segment, strips, recomputed, even)
-        return self._prices[key]
+        price = self._prices.get(key)
+        if price is None:
+            price = self._prices[key] = self._price(segment, strips, recomputed, even)
+        return price
 
     def _price(self, segment: Segment, strips: int, recomputed: Collection[int], even: bool) -> Price:
         whole = self._segments.get(segment) or self._prepare(segment)
@@ -183,7 +185,7 @@ class Pricing:
         self, segment: Any, strips: int, recomputed: list[int], even: bool
     ) -> tuple[bool, int, int, int, int, int, int]:
         while True:
-            price = native.compiled.strips_price(self._native, segment, strips, recomputed, even)
+            price = self._compiled.strips_price(self._native, segment, strips, recomputed, even)
             if not price[-1]:
                 return price[:-1]
             for call in price[-1]:
@@ -204,7 +206,7 @@ class Pricing:
 
     def _native_segment(self, segment: Segment) -> Any:
         nbytes, beside = self.inputs(segment)
-        return native.compiled.StripSegment(
+        return self._compiled.StripSegment(
             self._native,
             segment.first,
             segment.stop,

@@ -70,7 +70,7 @@ def in_strips(graph: Graph, segments: Sequence[InStrips], *, form: RowForm | Non
         segment = find_segment(graph, part.first, part.stop)
         opened = () if joined or following is None else _read_by_next(graph, segment, following)
         given = {tensor: tuple(rows for rows, _ in handed[tensor]) for tensor in segment.inputs if tensor in handed}
-        segment = replace(segment, given=tuple(given.items()), open_results=opened)
+        segment = segment._replace(given=tuple(given.items()), open_results=opened)
         program = strip_program(graph, form, segment, part.strips, recomputed=part.recomputed, even=part.even)
         inputs = [place for tensor in segment.inputs for _, place in handed.get(tensor, [(_ALL, tensor)])]
         place = dict(enumerate(inputs))

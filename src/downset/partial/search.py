@@ -24,7 +24,7 @@ from downset.graph.core import Graph
 from downset.graph.cost import row_form
 from downset.graph.row_form import SAME, RowForm
 from downset.memory.models import MemoryModel, MemoryName, memory_model
-from downset.partial.front import Option, PartialPlan, compose, front_of
+from downset.partial.front import Option, Options, PartialPlan, Useful, compose, front_of
 from downset.partial.least_peak import least_peak
 from downset.partial.memory_form import Persistent
 from downset.partial.price import Price, Pricing
@@ -173,7 +173,7 @@ class _PartialSearch:
     pricing: Pricing
     limits: PartialLimits
     clock: Clock
-    options: dict[Segment, list[Option]] = field(default_factory=dict)
+    options: Options = field(init=False)
     priced: int = 0
     complete: bool = True
     stopped_by: StoppedBy = ""
@@ -181,20 +181,23 @@ class _PartialSearch:
     """Whether a limit refused a choice, so that no further one is priced."""
     apart: bool = False
     """Whether the choices to try next are ranked by prices without overlaps."""
-    shown: dict[Segment, list[Option]] = field(default_factory=dict)
+    shown: Options = field(init=False)
     """Options with the prices by which choices are ranked."""
     prices: dict[tuple[Segment, int, bool, frozenset[int]], Price | None] = field(default_factory=dict)
     """Prices found so far."""
-    steps: list[tuple[Sequence[int], list[Option]]] = field(default_factory=list)
+    steps: list[tuple[Sequence[int], list[Useful]]] = field(default_factory=list)
     """By step of work, and at the end: the transients of the operators without strips, and the options."""
 
     kept_at: int = -1
     """The number of choices priced when the last of `steps` was added."""
+    next_step: int = 0
+    """The number of choices priced at which the next one is added."""
     made_by: Sequence[int] = field(init=False)
     read_by: Sequence[Sequence[int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.made_by, self.read_by = self.graph.producers(), self.graph.consumers()
+        self.shown = self.options = Options(self.pricing.around.transient)
 
     def list_segments(self, cuts: Cuts, listing: Clock) -> tuple[Cuts, list[Segment]]:
         """The segments between these cuts, and whether they were all listed in time."""
@@ -209,23 +212,25 @@ class _PartialSearch:
     def _keep_step(self) -> None:
         if self.kept_at == self.priced:
             return
-        self.kept_at, around = self.priced, self.pricing.around
+        self.kept_at = self.priced
         if self.apart:
-            self.steps.append((around.apart, _fronts(self.shown)))
-        self.steps.append((around.transient, _fronts(self.options)))
+            self.steps.append((self.shown.whole, self.shown.useful()))
+        self.steps.append((self.options.whole, self.options.useful()))
 
     def explore(self, segments: Sequence[Segment], bound: int, *, apart: bool = False) -> None:
         """Price choices until a limit is reached."""
-        self.apart, self.shown = apart, self.options if self.pricing.model.kernels is None else {}
-        useful, sparing = self.ranked(segments, bound)
-        self.price(useful)
+        self.apart, around = apart, self.pricing.around
+        if self.pricing.model.kernels is not None:
+            self.shown = Options(around.apart if apart else around.transient)
+        helpful, sparing = self.ranked(segments, bound)
+        self.price(helpful)
         self.price(sparing)
         self._keep_step()
 
     def ranked(self, segments: Sequence[Segment], bound: int) -> tuple[list[Segment], list[Segment]]:
         """(segments in which the network without strips exceeds the bound, others that may save arithmetic). In all
         other segments strips save nothing, so a plan without them is as good."""
-        whole = self.pricing.around.apart if self.apart else self.pricing.around.transient
+        whole = self.shown.whole
         above = (0, *accumulate(int(nbytes > bound) for nbytes in whole))
         read_until = _spared_until(self.form)
         useful, sparing = [], []
@@ -279,22 +284,22 @@ class _PartialSearch:
 
     def _try(self, segment: Segment, strips: int, even: bool, recomputed: frozenset[int]) -> Price | None:
         key = segment, strips, even, recomputed
-        again = key in self.prices
-        if not again and self.priced == _step(self.priced):
-            self._keep_step()
-        if not again and self._spent():
-            return None
         part = InStrips(segment.first, segment.stop, strips, recomputed, even)
-        if again:
+        if key in self.prices:
             price = self.prices[key]
         else:
+            if self.priced >= self.next_step:
+                self._keep_step()
+                self.next_step = _step_after(self.priced)
+            if self._spent():
+                return None
             price = self.prices[key] = self._priced(segment, part)
         if price is None:
             return None
         if self.apart:
             price = replace(price, peak_bytes=price.apart_bytes)
         if self.shown is not self.options:
-            _add(self.shown, segment, Option(part, price))
+            self.shown.add(segment, Option(part, price))
         return price
 
     def _priced(self, segment: Segment, part: InStrips) -> Price | None:
@@ -305,7 +310,7 @@ class _PartialSearch:
             price = self.pricing.strips(segment, part.strips, recomputed=part.recomputed, even=part.even)
         except UnsupportedError:
             return None
-        _add(self.options, segment, Option(part, price))
+        self.options.add(segment, Option(part, price))
         return price
 
     def _recompute(self, segment: Segment) -> None:
@@ -317,7 +322,7 @@ class _PartialSearch:
                     self._try(segment, strips, even, recomputed)
             return
         self.complete = False  # sets that are not tried may be better
-        for option in front_of(option for option in self.shown.get(segment, ()) if not option.part.recomputed):
+        for option in front_of(option for option in self.shown.of(segment) if not option.part.recomputed):
             self._recompute_by_gain(segment, option, units)
 
     def _recompute_by_gain(self, segment: Segment, option: Option, units: Sequence[frozenset[int]]) -> None:
@@ -366,15 +371,10 @@ def _step(work: int) -> int:
     return max((step * power for step in _STEPS if step * power <= work), default=0)
 
 
-def _fronts(options: Mapping[Segment, list[Option]]) -> list[Option]:
-    return [option for listed in options.values() for option in front_of(listed)]
-
-
-def _add(options: dict[Segment, list[Option]], segment: Segment, option: Option) -> None:
-    listed = options.setdefault(segment, [])
-    listed.append(option)
-    if len(listed) >= 64 and len(listed).bit_count() == 1:  # at powers of two, so that this happens seldom
-        listed[:] = front_of(listed)
+def _step_after(work: int) -> int:
+    """The smallest step of work that exceeds `work`."""
+    power: int = 10 ** (len(str(work)) - 1)
+    return min(step * power for step in (*_STEPS, 10) if step * power > work)
 
 
 def _spared(form: RowForm) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from typing import NamedTuple
 
 from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.halos import broadcast_axis
@@ -24,8 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """Operators [first, stop) in the graph's order. `inputs`: activations that they read and do not make. `results`:
     activations that they make and that are read later or are outputs of the graph. Both are ascending. `given`: by
     input that comes in pieces, the rows of these. `open_results`: results that stay in the pieces that strips make."""

@@ -67,6 +67,8 @@ class StepGraph:
     costs: Sequence[float]
     may: Sequence[bool]
     """By operator: whether it may run twice."""
+    moved: Collection[int] = frozenset()
+    """Operators whose second run reads nothing: it is a copy of the first one's result, kept elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class Choice(Generic[J]):
         return self.judged.cost, self.judged.peak_bytes, -len(self.late), self.again
 
 
+_MOST_REPEATED = 500
+"""The most proposals in a row that were tried before."""
 _Units = Sequence[tuple[int, ...]]
 """By operator: those that a move takes together with it."""
 _Proposals = Generator[Collection[int], Choice[J], None]
@@ -118,7 +122,9 @@ def search(
         proposals = _proposals(step, units, late, seeds, [judged((), late)])
         seeds = ()
         proposed = next(proposals, None)
-        while proposed is not None and len(tried) < most:
+        repeated = 0  # proposals that were tried before, which are many where results move: they need no sources
+        while proposed is not None and len(tried) < most and repeated < _MOST_REPEATED:
+            repeated = repeated + 1 if (needed(step, proposed, late), late) in tried else 0
             try:
                 proposed = proposals.send(judged(proposed, late))
             except StopIteration:
@@ -143,7 +149,7 @@ def needed(step: StepGraph, again: Collection[int], late: Collection[int]) -> tu
         operator = ahead.pop()
         if operator in again and operator not in late and operator not in operators:
             operators.add(operator)
-            ahead += step.reads[operator]
+            ahead += () if operator in step.moved else step.reads[operator]
     return tuple(sorted(operators))
 
 

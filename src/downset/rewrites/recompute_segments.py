@@ -40,20 +40,21 @@ def divisions(
     ]
     least = best[-1][0]
     borders_of: list[tuple[int, ...]] = []
+    changed: Sequence[int] = range(len(ends))  # what the others lead to is known from the round before
     for _ in range(1, min(_MOST_PARTS, len(ends))):
         better = best[:]
-        for j, end in enumerate(ends):
-            for i in range(j):
-                held, kept, borders = best[i]
-                inside = total[end] - total[cuts[i]]
-                one = (
-                    max(held, kept + inside),
-                    kept + (rows[i + 1][j + 1] if j < len(cuts) else 0),
-                    (*borders, cuts[i]),
-                )
-                if one[:2] < better[j][:2]:
-                    better[j] = one
-        if better == best:
+        for i in changed:
+            held, kept, borders = best[i]
+            for j in range(i + 1, len(ends)):
+                inside = total[ends[j]] - total[ends[i]]
+                most = held if held > kept + inside else kept + inside
+                if most > better[j][0]:
+                    continue
+                after = kept + (rows[i + 1][j + 1] if j < len(cuts) else 0)
+                if (most, after) < better[j][:2]:
+                    better[j] = most, after, (*borders, ends[i])
+        changed = [j for j, of in enumerate(better) if of is not best[j]]
+        if not changed:
             break
         best = better
         if best[-1][0] < least:

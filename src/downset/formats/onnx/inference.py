@@ -97,9 +97,14 @@ def infer_types(model: Any) -> Any:
             tensor.raw_data = large.read()
         elif large is not None:
             tensor.ClearField("raw_data")
-    inferred = type(model.graph)()
-    inferred.ParseFromString(_asked("infer_here", model.SerializeToString()).tobytes())
+    inferred, data = type(model.graph)(), model.SerializeToString()
+    inferred.ParseFromString((_inferred if len(data) <= _MOST_KEPT else _inferred.__wrapped__)(data))
     return inferred
+
+
+@lru_cache(maxsize=16)
+def _inferred(data: bytes) -> bytes:
+    return _asked("infer_here", data).tobytes()
 
 
 def check_model(data: bytes) -> str:
