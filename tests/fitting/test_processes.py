@@ -279,7 +279,7 @@ def test_one_file_of_weights_serves_with_and_without_the_packed_ones(model, tmp_
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A fit of the wide network with its program, compared on two inputs of a user. What ships is chosen by memory,
-    because on a busy machine the processor times of one file differ by half."""
+    because processor times vary where other tests run meanwhile."""
     folder = tmp_path_factory.mktemp("processes")
     path = wide_model(folder / "m.onnx")
     program, inputs = folder / "open.py", [folder / "x0.npy", folder / "x1.npy"]
