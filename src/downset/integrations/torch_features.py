@@ -7,16 +7,16 @@ from typing import Any
 
 from downset.extras import torch_library
 
-__all__ = ["OLDEST", "marks_backward", "scheduler_pass", "scheduler_passes"]
+__all__ = ["marks_backward", "scheduler_pass", "scheduler_passes"]
 
-OLDEST = "2.11"
+_OLDEST = "2.11"
 """The oldest version of PyTorch whose scheduler takes our passes and whose caches know them."""
 
 
 def scheduler_passes() -> bool:
     """Whether this torch lets passes order its scheduler's nodes and caches the result."""
     torch = torch_library("ordering what Inductor compiles")
-    if torch.__version__ < OLDEST:
+    if torch.__version__ < _OLDEST:
         return False
     from torch._inductor import config
 

@@ -70,6 +70,10 @@ class StepGraph:
     moved: Collection[int] = frozenset()
     """Operators whose second run reads nothing: it is a copy of the first one's result, kept elsewhere."""
 
+    def read_again(self, operator: int) -> Collection[int]:
+        """The operators whose outputs its second run reads."""
+        return () if operator in self.moved else self.reads[operator]
+
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[J]):
@@ -83,8 +87,6 @@ class Choice(Generic[J]):
         return self.judged.cost, self.judged.peak_bytes, -len(self.late), self.again
 
 
-_MOST_REPEATED = 500
-"""The most proposals in a row that were tried before."""
 _Units = Sequence[tuple[int, ...]]
 """By operator: those that a move takes together with it."""
 _Proposals = Generator[Collection[int], Choice[J], None]
@@ -122,9 +124,7 @@ def search(
         proposals = _proposals(step, units, late, seeds, [judged((), late)])
         seeds = ()
         proposed = next(proposals, None)
-        repeated = 0  # proposals that were tried before, which are many where results move: they need no sources
-        while proposed is not None and len(tried) < most and repeated < _MOST_REPEATED:
-            repeated = repeated + 1 if (needed(step, proposed, late), late) in tried else 0
+        while proposed is not None and len(tried) < most:
             try:
                 proposed = proposals.send(judged(proposed, late))
             except StopIteration:
@@ -149,7 +149,7 @@ def needed(step: StepGraph, again: Collection[int], late: Collection[int]) -> tu
         operator = ahead.pop()
         if operator in again and operator not in late and operator not in operators:
             operators.add(operator)
-            ahead += () if operator in step.moved else step.reads[operator]
+            ahead += step.read_again(operator)
     return tuple(sorted(operators))
 
 
@@ -242,12 +242,18 @@ def _at_peak(step: StepGraph, units: _Units, now: Choice[J]) -> Generator[Collec
         now = best
 
 
+def _read_behind(step: StepGraph, now: Choice[J]) -> set[int]:
+    """The operators whose results are read behind the split."""
+    late = (step.reads[operator] for operator in now.late)
+    return set().union(*late, *(step.read_again(operator) for operator in now.again))
+
+
 def _with_sources(step: StepGraph, now: Choice[J], operator: int) -> set[int]:
     """The operator, and those before it whose results nothing behind the split reads so far."""
-    held = {source for reader in {*now.late, *now.again} for source in step.reads[reader]}
+    held = _read_behind(step, now)
     operators, ahead = {operator}, [operator]
     while ahead:
-        for source in step.reads[ahead.pop()]:
+        for source in step.read_again(ahead.pop()):
             if step.may[source] and source not in held and source not in operators:
                 operators.add(source)
                 ahead.append(source)
@@ -359,8 +365,7 @@ def _descent(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choi
     tried; the one that gives the least peak is added."""
     choices: list[Choice[J]] = []
     while True:
-        read = {source for operator in {*now.late, *now.again} for source in step.reads[operator]}
-        ahead = [v for v in read if step.may[v] and v not in now.late and v not in now.again]
+        ahead = [v for v in _read_behind(step, now) if step.may[v] and v not in now.late and v not in now.again]
         ahead.sort(key=lambda v: (-step.nbytes[v] / max(step.costs[v], 1e-12), v))
         tried = []
         for operator in ahead[:_BREADTH]:
