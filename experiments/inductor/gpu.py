@@ -1,6 +1,6 @@
 """Training steps on a GPU against what an expert writes by hand: peak bytes and milliseconds, with equal losses.
 
-    python -m experiments.inductor.gpu [--quick] [--networks gpt2_small,vit_base] [--ways eager,ours] [--seconds 300]
+    python -m experiments.inductor.gpu [--quick] [--networks gpt2_small,vit] [--ways eager,ours] [--seconds 450]
 
 The ways of `--against-hand`, on one CUDA device with TF32. Each way of a network is a process of its own; all compile
 side by side, and then take turns: a round is five steps of each, timed from an idle device to its end. Peaks are the
@@ -15,7 +15,6 @@ import gc
 import json
 import os
 import select
-import signal
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,6 @@ import time
 import warnings
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +30,7 @@ from typing import IO, Any
 import torch
 
 import downset as ds
+from experiments.children import last_line, stop
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.by_hand import HAND, WAYS, Step, step_of
 from experiments.inductor.measure import whole_step
@@ -140,7 +139,6 @@ def one(network: str, way: str) -> None:
 class Way:
     """One way of a network in a process of its own."""
 
-    name: str
     process: subprocess.Popen[str]
     errors: IO[str]
     row: Row
@@ -155,9 +153,7 @@ class Way:
             if line:
                 self.row |= json.loads(line)
             else:
-                self.errors.seek(0)
-                lines = [line.strip() for line in self.errors if line.strip()]
-                self.row["error"] = lines[-1][:300] if lines else "nothing printed"
+                self.row["error"] = last_line(self.errors)
         else:
             self.row["error"] = "not ready in its network's share of the time"
         return "error" not in self.row
@@ -185,7 +181,7 @@ def started(network: str, name: str) -> Way:
     process = subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=errors, text=True, cwd=_ROOT, env=environment, start_new_session=True
     )
-    return Way(name, process, errors, {"network": network, "way": name})
+    return Way(process, errors, {"network": network, "way": name})
 
 
 def of_network(network: str, names: Sequence[str], ends: float) -> Iterator[Row]:
@@ -203,9 +199,7 @@ def of_network(network: str, names: Sequence[str], ends: float) -> Iterator[Row]
         yield from (way.row for way in ways)
     finally:
         for way in ways:
-            with suppress(ProcessLookupError):
-                os.killpg(way.process.pid, signal.SIGKILL)
-            way.process.wait()
+            stop(way.process)
 
 
 def rows(options: Namespace) -> Iterator[Row]:

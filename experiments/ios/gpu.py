@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,6 +52,7 @@ from downset.stages.unit_graph import UnitGraph, group_units, search_blocks, uni
 from downset.text import unheard
 from downset.tuning.search import Tuning, Variant
 from downset.tuning.timer import block_problem, renamed
+from experiments.children import last_line, stop
 from experiments.frame import Experiment, names_of, run
 from experiments.ios.cpu import median_interval
 from experiments.ios.fig6 import beside_paper, candidates
@@ -332,16 +331,12 @@ def measured(command: Sequence[str], path: Path, start: Row, seconds: float) -> 
         why = ""
         try:
             if status := child.wait(timeout=max(seconds, 1.0)):
-                printed.seek(0)
-                lines = [line.strip() for line in printed if line.strip()]
                 how = f"signal {-status}" if status < 0 else f"status {status}"
-                why = f"ended with {how}: {lines[-1][:300] if lines else 'nothing printed'}"
+                why = f"ended with {how}: {last_line(printed)}"
         except subprocess.TimeoutExpired:
             why = f"stopped after {seconds:.0f} s"
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            stop(child)
     row = {**start, **(json.loads(path.read_text()) if path.exists() else {})}
     if "candidates" not in row:
         row["error"] = why or "no row was left"
@@ -434,9 +429,7 @@ def warm(options: Namespace, todo: Sequence[tuple[str, int]], seconds: float) ->
     for process in children:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=max(0.1, ends - time.monotonic()))
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        stop(process)
 
 
 def is_whole(row: Row) -> bool:

@@ -19,7 +19,7 @@ from downset.integrations.adam_operator import adam
 from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
 from downset.integrations.optimizer_trace import StepTrace, trace_step
 
-__all__ = ["Settings", "Update", "trained", "update_of"]
+__all__ = ["Settings", "Update", "gradient_sums", "trained", "update_of"]
 
 
 Settings = tuple[Any, ...]
@@ -100,6 +100,16 @@ def trained(optimizer: Any) -> tuple[tuple[Any, ...], ...]:
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise UnsupportedError("a parameter has a hook on its gradient")
     return groups
+
+
+def gradient_sums(update: Update) -> list[Any]:
+    """The gradients of the parts so far: each parameter's `grad`, made of zeros if it has none yet."""
+    import torch
+
+    for parameter in update.parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    return [parameter.grad for parameter in update.parameters]
 
 
 def update_of(optimizer: Any) -> Update:

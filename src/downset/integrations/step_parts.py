@@ -1,4 +1,4 @@
-"""The parts of a training step, and what every way of running it does with them: the loss, and clipping."""
+"""The parts of a training step, and what every way of running it does with them: the loss, clipping, scaling."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ __all__ = [
     "loss_of",
     "norm_of",
     "parallel_kind",
+    "scale_of",
+    "update_scale",
 ]
 
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
@@ -123,3 +125,18 @@ def parallel_kind(model: Any) -> str:
             if kind.__name__ in _PARALLEL:
                 return kind.__name__
     return ""
+
+
+def scale_of(parts: StepParts) -> Any:
+    """The scaler's factor; the scaler makes it when it first scales."""
+    import torch
+
+    if parts.scaler._scale is None:
+        parts.scaler.scale(torch.zeros((), device=next(parts.model.parameters()).device))
+    return parts.scaler._scale
+
+
+def update_scale(parts: StepParts, overflow: Any) -> None:
+    """Let the scaler update its factor, with the given result of its check for overflow."""
+    parts.scaler._per_optimizer_states[id(parts.optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
+    parts.scaler.update()

@@ -18,11 +18,19 @@ from downset.integrations.fused_peak import PlanAgain
 from downset.integrations.lost_calls import watch_clipping
 from downset.integrations.lower_rungs import EAGER, LowerRungs, Options, Rung, first_line
 from downset.integrations.measured_limit import MeasuredLimit
-from downset.integrations.optimizer_update import Settings, Update, trained, update_of
+from downset.integrations.optimizer_update import Settings, Update, gradient_sums, trained, update_of
 from downset.integrations.order_pass import Report, check_report, order_options
 from downset.integrations.planned_sizes import PlannedSizes
 from downset.integrations.recompute_pass import recompute_options
-from downset.integrations.step_parts import StepParts, StepReports, detached, norm_of, parallel_kind
+from downset.integrations.step_parts import (
+    StepParts,
+    StepReports,
+    detached,
+    norm_of,
+    parallel_kind,
+    scale_of,
+    update_scale,
+)
 from downset.integrations.torch_features import marks_backward, scheduler_passes
 from downset.integrations.user_warning import warn_user
 from downset.integrations.whole_function import tracing, whole_function
@@ -187,8 +195,8 @@ class TrainingStep:
             self._drop_zeros()
             self._fall_back(str(error))
             return self._plain(inputs, targets, last=last)
-        sums = _sums(update) if self._accumulate > 1 else []
-        scale = None if self._parts.scaler is None else _scale_of(self._parts)
+        sums = gradient_sums(update) if self._accumulate > 1 else []
+        scale = None if self._parts.scaler is None else scale_of(self._parts)
         key = (last, settings, self._planned.plan_of((inputs, targets)))
         new = key not in self._compiled
         hits = _cache_hits()
@@ -212,7 +220,7 @@ class TrainingStep:
             self._parts.optimizer._opt_called = True  # schedulers check it
             self.grad_norm = norm
             if self._parts.scaler is not None:
-                _update_scale(self._parts, overflow)
+                update_scale(self._parts, overflow)
         return loss
 
     def _call(self, update: Update, key: _Key, arguments: tuple[Any, ...]) -> Any:
@@ -386,28 +394,3 @@ def _cache_hits() -> int:
     from torch._dynamo.utils import counters
 
     return int(counters["inductor"]["fxgraph_cache_hit"])
-
-
-def _sums(update: Update) -> list[Any]:
-    """The gradients of the parts so far: each parameter's `grad`, made of zeros if it has none yet."""
-    import torch
-
-    for parameter in update.parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    return [parameter.grad for parameter in update.parameters]
-
-
-def _scale_of(parts: StepParts) -> Any:
-    """The scaler's factor; the scaler makes it when it first scales."""
-    import torch
-
-    if parts.scaler._scale is None:
-        parts.scaler.scale(torch.zeros((), device=next(parts.model.parameters()).device))
-    return parts.scaler._scale
-
-
-def _update_scale(parts: StepParts, overflow: Any) -> None:
-    """Let the scaler update its factor, with the given result of its check for overflow."""
-    parts.scaler._per_optimizer_states[id(parts.optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
-    parts.scaler.update()
