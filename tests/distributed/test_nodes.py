@@ -94,6 +94,16 @@ def test_what_a_node_said_is_known_when_its_folder_is_gone(tmp_path, text, said)
         os.close(log)
 
 
+def test_a_node_that_ray_did_not_wait_for_says_so(tmp_path):
+    said = "INFO node.py:438 -- Failed to get node info\nException: The current node timed out during startup. This\n"
+    for text, running, too_slow in ((said, None, False), (said, 1, True), ("OSError: in use\n", 1, False)):
+        (tmp_path / "node.log").write_text(text)
+        log = os.open(tmp_path / "node.log", os.O_RDONLY)
+        node = NodeProcess(SimpleNamespace(poll=lambda code=running: code), NodeOptions("127.0.0.2", tmp_path), log)
+        assert node.too_slow is too_slow
+        os.close(log)
+
+
 def test_shared_memory_that_is_not_there_is_said_before_anything_starts(tmp_path, monkeypatch):
     """Also where each object store has room, and all together have not."""
     started = []

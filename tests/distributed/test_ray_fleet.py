@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -69,3 +70,33 @@ def test_a_local_node_that_ends_at_its_start_is_started_again_and_at_last_told()
     with pytest.raises(UnsupportedError, match="device 'never' ended at its start: its agent was not up in time"):
         for _ in range(6):
             fleet.present()
+
+
+def test_a_head_that_took_longer_than_ray_waits_starts_again():
+    """Unless devices of this machine had their keys in its folder, which is gone, or it ended for another reason."""
+
+    class Head:
+        def __init__(self, too_slow):
+            self.too_slow, self.running, self.starts = too_slow, False, 1
+
+        def again(self):
+            self.starts, self.running = self.starts + 1, True
+
+        def last_error(self):
+            return "RPC error: Deadline Exceeded"
+
+    fleet = object.__new__(ray_fleet.RayFleet)
+    fleet.local_nodes, later = (), time.monotonic() + 60.0
+    slow = Head(too_slow=True)
+    fleet._check_head(slow, later, "nobody listens there")
+    fleet._check_head(slow, later, "nobody listens there")
+    assert slow.starts == 2
+    for head, local_nodes, until in (
+        (Head(too_slow=False), (), later),
+        (Head(too_slow=True), (slow,), later),
+        (Head(too_slow=True), (), 0.0),
+    ):
+        fleet.local_nodes = local_nodes
+        with pytest.raises(UnsupportedError, match="head node ended: RPC error"):
+            fleet._check_head(head, until, "nobody listens there")
+        assert head.starts == 1

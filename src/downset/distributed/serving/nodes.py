@@ -54,6 +54,8 @@ LOCAL_ADDRESS = "127.0.0.1"
 """The one address at which Ray's processes listen on loopback alone; at every other they listen on all interfaces."""
 LEAST_STORE_BYTES = 80 << 20
 """The least bytes of an object store: Ray refuses stores below 75 MiB."""
+_TOO_SLOW = "timed out during startup"
+"""Ray's words for a node whose processes took longer than it waits."""
 _LOG_HEAD = re.compile(r"^\[[^\]]*\] (?:\(\w+\) )?\S+:\d+: ")
 _RAYS_PORTS = range(10_002, 20_000)
 """The ports that Ray gives to its workers; it refuses a head on one of them."""
@@ -100,10 +102,17 @@ class NodeProcess:
 
     def last_error(self) -> str:
         """The last line that Ray wrote about an error, or its last line if there is none, without time and source."""
-        text = b"" if self._log < 0 else os.pread(self._log, os.fstat(self._log).st_size, 0)
-        lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self._written().splitlines() if line.strip()]
         errors = [line for line in lines if "error" in line.lower() or "unable" in line.lower()]
         return _LOG_HEAD.sub("", (errors or lines or ["it wrote no reason"])[-1])[-300:]
+
+    @property
+    def too_slow(self) -> bool:
+        """Whether Ray ended it because its processes were not up within Ray's 30 seconds, as on a busy machine."""
+        return not self.running and _TOO_SLOW in self._written()
+
+    def _written(self) -> str:
+        return "" if self._log < 0 else os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the node has ended within the time."""

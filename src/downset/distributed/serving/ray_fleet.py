@@ -58,7 +58,7 @@ GROUPS = {"control": 2, "setup": 1}
 """The threads of a device that answer calls: shards and plans come one after another, signs of life at any time."""
 _SETUP = ("keep", "place", "begin")
 _log = logging.getLogger("downset.serving")
-_CONNECTS_S = 60.0
+_CONNECTS_S = 120.0
 _RESOURCE = device_resource("")
 _OWNER_DIED = "its owner has died"
 """Ray's words for a device whose driver, or the driver's node, has ended."""
@@ -150,10 +150,14 @@ class RayFleet:
             )
 
     def _check_head(self, node: NodeProcess | None, until: float, reason: str) -> None:
-        """Raise UnsupportedError if the head's node has ended, or the time is over."""
+        """Raise UnsupportedError if the head's node has ended, or the time is over. A node that took longer to start
+        than Ray waits starts again, unless its folder, which is gone with it, had keys of devices."""
+        late = time.monotonic() > until
         if node is not None and not node.running:
-            raise _ended(node.last_error()) from None
-        if time.monotonic() > until:
+            if late or self.local_nodes or not node.too_slow:
+                raise _ended(node.last_error()) from None
+            node.again()
+        if late:
             raise UnsupportedError(f"no answer from Ray's head at {self._head}: {reason}") from None
 
     def close(self) -> None:
