@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import downset as ds
-from downset.integrations import recompute_pass
+from downset.integrations import recompute_pass, whole_step
 from downset.integrations.fused_peak import NOTHING, PlanAgain, RecomputeSettings, check_peak
 
 
@@ -95,3 +95,38 @@ def test_a_copy_that_fuses_with_its_reader_is_not_taken(monkeypatch):
     *_, again, order = chosen
     assert not again.operators
     assert order.peak_bytes == fused[NOTHING] < fused[1]
+
+
+@pytest.mark.native
+@pytest.mark.xdist_group("inductor")
+def test_forward_and_backward_graphs_above_the_limit_are_planned_again(monkeypatch):
+    """Their peaks are told as a third more than they are."""
+    peaks, told = [], []
+
+    def higher(settings, peak):
+        peaks.append(peak * 4 // 3)
+        check_peak(settings, peaks[-1])
+
+    def report(of):
+        told.append(of)
+        if "backward" in getattr(of, "graph", ""):
+            raise Enough
+
+    monkeypatch.setattr(recompute_pass, "check_peak", higher)
+    monkeypatch.setattr(whole_step, "marks_backward", lambda: False)
+    model = nn.Sequential(*(nn.Linear(32, 32, bias=False) for _ in range(6)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    limit = 290_000
+
+    def loss_fn(outputs, targets):
+        return (outputs.reshape(1, -1) @ targets.reshape(-1, 1)).squeeze()
+
+    with pytest.warns(UserWarning, match="as forward and backward graphs"):
+        step = ds.inductor.compile_step(model, loss_fn, optimizer, peak_bytes=limit, report=report)
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True), pytest.raises(Enough):
+        step(torch.randn(256, 32), torch.randn(256, 32))
+    first, second = (of for of in told if isinstance(of, ds.inductor.RecomputeReport))
+    assert first.peak_bytes <= limit < peaks[1]
+    assert second.peak_bytes < first.peak_bytes
+    assert max(peaks[2:]) <= limit

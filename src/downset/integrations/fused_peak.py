@@ -1,7 +1,7 @@
 """Holds the peak of a graph whose kernels are fused against the limit within which operators run again.
 
-They were chosen before, by an estimate that does not know every kernel. Above the limit, a whole step is planned again
-with less. If no plan keeps to the limit, one in which nothing runs again is tried, and the plan of least peak stays.
+They were chosen before, by an estimate that does not know every kernel. Above the limit, a step is planned again with
+less. If no plan keeps to the limit, one in which nothing runs again is tried, and the plan of least peak stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PlanAgain(BaseException):
     runs again may hold less. Compiling again takes it. No `Exception`, because the compiler would handle it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecomputeSettings:
     peak_bytes: int | None
     """The limit; None for the least peak that takes next to no time."""
@@ -46,6 +46,18 @@ class RecomputeSettings:
     most_plans: int = 1
     link_bytes_s: float | None = None
     """Bytes a second between the device and its host, over which results move; None if nothing does."""
+    divided: int = 0
+    """How many graphs were divided into a forward and a backward graph."""
+    ended: bool = False
+    """Whether PlanAgain has ended the compile of the latest of them."""
+
+    def divides(self) -> None:
+        """Take note that a graph is divided. A plan of the graph before says nothing about another one."""
+        if not self.ended:
+            self.divided += 1
+            self.targets.clear()
+            self.fused.clear()
+        self.ended = False
 
     def target(self) -> int | None:
         return self.targets[-1] if self.targets else self.peak_bytes
@@ -59,17 +71,19 @@ class RecomputeSettings:
 
 
 def check_peak(settings: RecomputeSettings, peak_bytes: int) -> None:
-    """Record the peak of a plan, as reports state it. Above the limit it raises PlanAgain or, for the last plan of a
-    whole step and for graphs that are not planned again, warns."""
+    """Record the peak of a graph, as reports state it; that of a plan is the most of its graphs. Above the limit it
+    raises PlanAgain or, for the last plan of a step and for graphs that are not planned again, warns."""
     limit, target = settings.peak_bytes, settings.target()
     if limit is None or target is None:
         return
-    settings.fused[target] = peak_bytes
+    settings.fused[target] = max(peak_bytes, settings.fused.get(target, 0))
     if peak_bytes <= limit:
         return
     smaller = _smaller(settings, target * limit // peak_bytes) if target != NOTHING else None
-    if settings.most_plans > 1 and (following := _next_target(settings, target, smaller)) is not None:
+    first = settings.divided < 2  # the graphs before another one have run
+    if settings.most_plans > 1 and first and (following := _next_target(settings, target, smaller)) is not None:
         settings.targets.append(following)
+        settings.ended = True
         raise PlanAgain
     if peak_bytes in settings.warned or (settings.not_within and target != NOTHING):
         return

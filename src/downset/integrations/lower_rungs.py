@@ -17,6 +17,7 @@ from typing import Any
 
 from downset.errors import UnsupportedError
 from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
+from downset.integrations.fused_peak import PlanAgain
 from downset.integrations.planned_sizes import PlannedSizes, form_and_sizes
 from downset.integrations.step_parts import StepParts, autocast_of, full_loss, loss_of, parallel_kind
 from downset.integrations.whole_function import tracing
@@ -105,18 +106,35 @@ class LowerRungs:
             return self._eager
         plan = self._planned.plan_of((inputs, targets))
         if (rung.name, plan) not in self._functions:
-            code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
-            own = FunctionType(code, full_loss.__globals__, code.co_name)
-            compiled = torch.compile(own, options=rung.options())
+            options = rung.options()
+
+            def compiled() -> Callable[..., Any]:
+                code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
+                return torch.compile(FunctionType(code, full_loss.__globals__, code.co_name), options=options)
+
+            function, limited = compiled(), parts.peak_bytes is not None
             # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
-            whole = {} if parts.peak_bytes is None else {"optimize_ddp": False}
+            whole = {"optimize_ddp": False} if limited else {}
 
             def loss(inputs: Any, targets: tuple[Any, ...]) -> Any:
-                with tracing(**whole), autocast_of(parts):
-                    return compiled(parts, inputs, targets)
+                nonlocal function
+                with tracing(**whole), autocast_of(parts), _backward_at_once(limited):
+                    while True:
+                        try:
+                            return function(parts, inputs, targets)
+                        except PlanAgain:  # nothing has run yet
+                            function = compiled()
 
             self._functions[rung.name, plan] = loss
         return self._functions[rung.name, plan]
+
+
+def _backward_at_once(limited: bool) -> AbstractContextManager[Any]:
+    """Within a limit the backward graph is compiled with the forward graph, before that one runs: where it holds more
+    than the limit, both are planned again."""
+    from torch._functorch import config
+
+    return config.patch(force_non_lazy_backward_lowering=True) if limited else nullcontext()
 
 
 class _Before:
