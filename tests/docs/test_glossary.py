@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import click
@@ -112,6 +113,7 @@ def headings(source):
         yield from (title for part in listed for title in strings(part) if title and title[0] not in "{ ")
 
 
+@cache
 def all_headings():
     return sorted(
         {title for path in (ROOT / "src/downset/reports").rglob("*.py") for title in headings(path.read_text())}
@@ -135,10 +137,11 @@ def test_every_heading_is_in_the_glossary():
 
 def test_no_everyday_word_is_a_term():
     """A word that has an entry needs no reason to have none; one that nothing uses is left out."""
-    used = " ".join([*options(), *all_headings()]).lower()
+    texts = {*options(), *all_headings()}
+    used = " ".join(texts).lower()
     assert not {singular(word) for words in EVERYDAY.values() for word in words.split()} & TERMS
     assert [word for word in sorted(PLAIN) if word not in used] == []
-    assert [text for text in NAMED if text not in {*options(), *all_headings()}] == []
+    assert [text for text in NAMED if text not in texts] == []
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,9 @@ class LowerRungs:
 
             def compiled() -> Callable[..., Any]:
                 code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
-                return torch.compile(FunctionType(code, full_loss.__globals__, code.co_name), options=options)
+                own = FunctionType(code, full_loss.__globals__, code.co_name)
+                ours: Callable[..., Any] = torch.compile(own, options=options)
+                return ours
 
             function, limited = compiled(), parts.peak_bytes is not None
             # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
