@@ -76,21 +76,32 @@ def profile_of(arguments: list[str]) -> Call:
     """Its only call is that of the command."""
     root = Call()
     open_calls: list[tuple[FrameType | None, Call]] = [(None, root)]
+    by_codes: dict[tuple[int, int], tuple[bool, CodeType, CodeType | None]] = {}
+    """Whether a call is a step, by the addresses of the codes, which it keeps alive: to hash a code takes long."""
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "return" and open_calls[-1][0] is frame:
             open_calls.pop()
-        elif event == "call" and is_step(frame.f_code, (caller := open_calls[-1][1]).code):
-            open_calls.append((frame, caller.calls.setdefault(frame.f_code, Call(frame.f_code))))
+        elif event == "call":
+            code, caller = frame.f_code, open_calls[-1][1]
+            key = id(code), id(caller.code)
+            if key not in by_codes:
+                by_codes[key] = is_step(code, caller.code), code, caller.code
+            if by_codes[key][0]:
+                open_calls.append((frame, caller.calls.setdefault(code, Call(code))))
 
     sys.setprofile(watch)
     try:
-        result = CliRunner().invoke(command, arguments)
+        run(arguments)
     finally:
         sys.setprofile(None)
+    return root
+
+
+def run(arguments: list[str]) -> None:
+    result = CliRunner().invoke(command, arguments)
     if result.exit_code:
         raise RuntimeError(f"downset {' '.join(arguments)} ended with {result.exit_code}: {result.output}")
-    return root
 
 
 def steps(call: Call, depth: int = 0) -> Iterator[list[str]]:
@@ -110,7 +121,7 @@ def job(name: str) -> list[str]:
         model = arguments[1]
         (path,) = (file for file in files(MODELS[model]) or [] if file.name == model)
         arguments[1] = str(path.locate())
-        profile_of(arguments)
+        run(arguments)
         root = profile_of(arguments)
     return lines(["call", "file", "what it does"], steps(root))
 
