@@ -118,11 +118,14 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # Packages come from locks/, by hash, and ours is built with those tools.
-INSTALL := $(BIN)/pip install -q --no-deps --require-hashes -r
+INSTALL := $(BIN)/pip install -q --no-compile --no-deps --require-hashes -r
+# pip compiles modules on one core, this on all; packages have sources that do not compile, which nothing imports.
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > $(VENV)/compile.log || true
 BUILD := env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install -q --no-build-isolation --no-deps
 
 $(VENV)/demo.stamp: pyproject.toml locks/demo.txt $(shell find src native -type f -name '*.[pch]*') | $(VENV)/bin/pip
 	$(INSTALL) locks/demo.txt
+	$(COMPILE)
 	$(BUILD) .
 	touch $@
 
@@ -130,6 +133,7 @@ $(VENV)/dev.stamp: pyproject.toml locks/dev.txt locks/torch.txt CMakeLists.txt $
 	$(INSTALL) locks/dev.txt
 	$(INSTALL) locks/torch.txt || { echo "torch: no locked wheel for this platform; taking one by version"; \
 		$(BIN)/pip install -q --no-deps --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch; }
+	$(COMPILE)
 	$(BUILD) $(STRICT) -e .
 	touch $@
 
