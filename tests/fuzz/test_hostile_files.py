@@ -125,9 +125,10 @@ def test_every_command_answers(run, made, tmp_path, name):
 
 
 ALL = sorted(p.name for p in COLLECTED.rglob("*") if p.is_file() and p.suffix != ".md")
+NONE = [pytest.param("", marks=pytest.mark.skip(reason="no collected files beside this checkout"))]
 
 
-@pytest.mark.parametrize("name", ALL if LONG else ALL[::3])
+@pytest.mark.parametrize("name", (ALL if LONG else ALL[::3]) or NONE)
 def test_every_command_answers_to_what_was_collected(run, made, tmp_path, name):
     (path,) = COLLECTED.rglob(name)
     check(run, tmp_path, path, made / "whole.onnx", slice(3))

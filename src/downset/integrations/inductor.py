@@ -78,6 +78,6 @@ def options(
         warn_user("this torch takes no pass for its scheduler: Inductor keeps its own order")
         return {}
     again, check = recompute_options(
-        peak_bytes, choices=choices, report=report, whole=False, most_plans=1, link_bytes_s=link_bytes_s
+        peak_bytes, choices=choices, report=report, whole=False, again=False, link_bytes_s=link_bytes_s
     )
     return {**order_options(work_limit=work_limit, report=report, check=check), **again, **factor_options()}

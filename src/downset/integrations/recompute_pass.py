@@ -34,12 +34,12 @@ from downset.integrations.variants import StepVariant, plan_variants
 from downset.methods import check_choices
 from downset.text import format_bytes
 
-__all__ = ["MOST_PLANS", "recompute_options"]
+__all__ = ["recompute_options"]
 
 _AGAIN = "downset_again"
 _BUDGETS = (0.5, 0.2, 0.1)
 """PyTorch's `activation_memory_budget`s whose choices are tried too."""
-MOST_PLANS = 4
+_MOST_PLANS = 4
 """The most plans of one step with less and less: a compile until its kernels are fused for each."""
 
 
@@ -49,14 +49,14 @@ def recompute_options(
     choices: int | None,
     report: Callable[[Any], None] | None,
     whole: bool,
-    most_plans: int = MOST_PLANS,
+    again: bool = True,
     link_bytes_s: float | None = None,
 ) -> tuple[dict[str, Any], Callable[[int], None] | None]:
     """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
 
     The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above
-    the limit: recomputation is chosen before fusion, by another estimate. With `most_plans` above 1 it raises PlanAgain
-    where another choice, or none, may hold less. `whole`: the step is one graph; otherwise it is a forward and a
+    the limit: recomputation is chosen before fusion, by another estimate. With `again` it raises PlanAgain where
+    another choice, or none, may hold less. `whole`: the step is one graph; otherwise it is a forward and a
     backward graph.
     Without `peak_bytes` there is no check, and a whole step runs again what takes next to no time, as PyTorch's
     partitioner does where forward and backward are two graphs. `link_bytes_s`: within a limit, results also move to
@@ -76,6 +76,7 @@ def recompute_options(
         free = RecomputeSettings(None, choices, None)
         passes = _pass_classes()
         return {"joint_custom_post_pass": passes["graph"](free), "_pre_fusion_custom_pass": passes["behind"]()}, None
+    most_plans = _MOST_PLANS if again else 1
     settings = RecomputeSettings(peak_bytes, choices, report, most_plans=most_plans, link_bytes_s=link_bytes_s)
     passes = _pass_classes()
     if whole:
