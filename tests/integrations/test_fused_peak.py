@@ -130,3 +130,54 @@ def test_forward_and_backward_graphs_above_the_limit_are_planned_again(monkeypat
     assert first.peak_bytes <= limit < peaks[1]
     assert second.peak_bytes < first.peak_bytes
     assert max(peaks[2:]) <= limit
+
+
+def test_what_ran_in_front_of_a_graph_that_is_planned_again_is_put_back(monkeypatch):
+    """Buffers, gradients and generators, however often it is planned: losses are those of plain PyTorch."""
+
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("batches", torch.zeros(()))
+
+        def forward(self, x):
+            self.batches += 1
+            return self.layer(x + self.batches * torch.rand_like(x))
+
+    ended = []
+
+    def compiled(function, *, options):
+        def call(*arguments):
+            results = function(*arguments)
+            if len(ended) < 3:
+                ended.append(options)
+                raise PlanAgain
+            return results
+
+        return call
+
+    def losses(step_of):
+        torch.manual_seed(0)
+        model = Noisy()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = step_of(model, optimizer)
+        batches = [(torch.randn(2, 4), torch.randn(2, 4)) for _ in range(3)]
+        return [step(*batch).item() for batch in batches], model.batches.item()
+
+    def plain(model, optimizer):
+        def step(inputs, targets):
+            optimizer.zero_grad()
+            loss = functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    monkeypatch.setattr(whole_step, "marks_backward", lambda: False)
+    monkeypatch.setattr(torch, "compile", compiled)
+    with pytest.warns(UserWarning, match="as forward and backward graphs"):
+        ours = losses(lambda model, of: ds.inductor.compile_step(model, functional.mse_loss, of, peak_bytes=1 << 30))
+    assert ours == losses(plain)
+    assert len(ended) == 3 and all(options is ended[0] for options in ended)

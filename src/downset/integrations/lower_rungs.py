@@ -46,6 +46,7 @@ class LowerRungs:
     def __init__(self, parts: StepParts, rungs: list[Rung], *, early: bool, changed: Callable[[str], None]) -> None:
         self._parts, self._rungs, self._changed = parts, rungs, changed
         self._functions: dict[tuple[str, int], Callable[..., Any]] = {}
+        self._options: dict[tuple[str, int], dict[str, Any]] = {}
         self._planned = PlannedSizes(parts.peak_bytes)
         self._shapes: set[Any] = set()
         least_bytes = LEAST_BYTES if parts.peak_bytes is None else 1
@@ -63,7 +64,7 @@ class LowerRungs:
         new = shape not in self._shapes and len(self._shapes) < _MOST_SHAPES and self.rung.options is not None
         before = _Before(self._parts) if new else None
         try:
-            results = self._both(self._function(inputs, targets), (inputs, targets), alone=alone, watch=new)
+            results = self._planned_both(inputs, targets, before, alone=alone, watch=new)
         except Exception as error:
             if before is None:
                 raise
@@ -77,6 +78,18 @@ class LowerRungs:
             if new:
                 self._shapes.add(shape)
         return results
+
+    def _planned_both(
+        self, inputs: Any, targets: tuple[Any, ...], before: _Before | None, **how: bool
+    ) -> tuple[Any, Any]:
+        """Run forward and backward, from the beginning as long as another plan may hold less: what the parts of the
+        model in front of the planned graph have changed is put back."""
+        while True:
+            try:
+                return self._both(self._function(inputs, targets), (inputs, targets), **how)
+            except PlanAgain:
+                if before is not None:
+                    before.restore()
 
     def updated(self) -> None:
         """Take note that the optimiser has updated."""
@@ -106,26 +119,20 @@ class LowerRungs:
             return self._eager
         plan = self._planned.plan_of((inputs, targets))
         if (rung.name, plan) not in self._functions:
-            options = rung.options()
-
-            def compiled() -> Callable[..., Any]:
-                code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
-                own = FunctionType(code, full_loss.__globals__, code.co_name)
-                ours: Callable[..., Any] = torch.compile(own, options=options)
-                return ours
-
-            function, limited = compiled(), parts.peak_bytes is not None
+            options = self._options.setdefault((rung.name, plan), rung.options())
+            code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
+            own = FunctionType(code, full_loss.__globals__, code.co_name)
+            compiled, limited = torch.compile(own, options=options), parts.peak_bytes is not None
             # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
             whole = {"optimize_ddp": False} if limited else {}
 
             def loss(inputs: Any, targets: tuple[Any, ...]) -> Any:
-                nonlocal function
                 with tracing(**whole), autocast_of(parts), _backward_at_once(limited):
-                    while True:
-                        try:
-                            return function(parts, inputs, targets)
-                        except PlanAgain:  # nothing has run yet
-                            function = compiled()
+                    try:
+                        return compiled(parts, inputs, targets)
+                    except PlanAgain:
+                        del self._functions[rung.name, plan]
+                        raise
 
             self._functions[rung.name, plan] = loss
         return self._functions[rung.name, plan]
@@ -159,7 +166,7 @@ class _Before:
             for buffer, was in self._buffers:
                 buffer.copy_(was)
         for parameter, gradient in self._gradients:
-            parameter.grad = gradient
+            parameter.grad = None if gradient is None else gradient.clone()  # gradients are added to it in place
         torch.set_rng_state(self._generator)
         if self._devices:
             torch.cuda.set_rng_state_all(self._devices)
