@@ -117,12 +117,13 @@ class LowerRungs:
         rung, parts = self.rung, self._parts
         if rung.options is None:
             return self._eager
-        plan = self._planned.plan_of((inputs, targets))
-        if (rung.name, plan) not in self._functions:
-            options = self._options.setdefault((rung.name, plan), rung.options())
+        key = rung.name, self._planned.plan_of((inputs, targets))
+        if key not in self._functions:
+            if key not in self._options:
+                self._options[key] = rung.options()
             code = full_loss.__code__.replace(co_name=f"loss_{id(self):x}")  # as `whole_function` says
             own = FunctionType(code, full_loss.__globals__, code.co_name)
-            compiled, limited = torch.compile(own, options=options), parts.peak_bytes is not None
+            compiled, limited = torch.compile(own, options=self._options[key]), parts.peak_bytes is not None
             # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
             whole = {"optimize_ddp": False} if limited else {}
 
@@ -131,11 +132,11 @@ class LowerRungs:
                     try:
                         return compiled(parts, inputs, targets)
                     except PlanAgain:
-                        del self._functions[rung.name, plan]
+                        del self._functions[key]
                         raise
 
-            self._functions[rung.name, plan] = loss
-        return self._functions[rung.name, plan]
+            self._functions[key] = loss
+        return self._functions[key]
 
 
 def _backward_at_once(limited: bool) -> AbstractContextManager[Any]:
