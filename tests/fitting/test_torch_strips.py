@@ -4,6 +4,7 @@ and it says so of no file that computes something else."""
 import gc
 import json
 import random
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -215,6 +216,38 @@ def drawn_change(draw):
         return json.dumps(model).encode()
 
     return change
+
+
+def test_a_mask_of_any_size_that_a_file_states_takes_no_memory(tmp_path):
+    torch.manual_seed(1)
+    module, shape = NETWORKS["causal"]()
+    path, draw, tried = saved(tmp_path / "m.pt2", module, *shape), random.Random(5), 0
+
+    def huge(data):
+        nonlocal tried
+        model = json.loads(data)
+        graph = model["graph_module"]["graph"]
+        for node in graph["nodes"]:
+            if node["target"].split(".")[-2] in ("new_ones", "tril"):
+                tried += 1
+                (result,) = node["outputs"]
+                meta = graph["tensor_values"][result["as_tensor"]["name"]]
+                meta["sizes"] = [{"as_int": 1 << 17}] * len(meta["sizes"])
+                meta["strides"] = [{"as_int": 1 << 17}, {"as_int": 1}][-len(meta["sizes"]) :]
+                for argument in node["inputs"]:
+                    if argument["name"] == "size":
+                        argument["arg"]["as_ints"] = [1 << 17] * len(argument["arg"]["as_ints"])
+        return json.dumps(model).encode()
+
+    while not tried:
+        write_strips(path, tmp_path / "s.pt2", draw)
+        edited(tmp_path / "s.pt2", tmp_path / "c.pt2", huge)
+    tracemalloc.start()
+    try:
+        assert prove(path, tmp_path / "c.pt2").reason
+        assert tracemalloc.get_traced_memory()[1] < 1 << 28
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("network", ["causal", "decoder", "everyday"])

@@ -143,6 +143,8 @@ class _ProgramReader:
         constant. It is computed from what the call says."""
         if len(call.results) != 1 or call.results[0].name not in self.new:
             return False
+        if math.prod(call.results[0].shape or ()) > _MOST_OF_A_MASK:
+            return False
         read, value, names = call.args, call.results[0], [name for name, _ in call.names]
         form = ("constant", value.dtype, value.shape)
         if call.target == "aten.new_ones.default" and names == ["self", "size", "dtype"]:
@@ -250,6 +252,9 @@ class _ProgramReader:
 
 _BOOL = next(number for number, name in DTYPES.items() if name == "bool")
 _VIEWS = ("aten.slice.Tensor", "aten.reshape.default")
+_MOST_OF_A_MASK = 1 << 28
+"""The elements, of a byte each, of the largest mask that is made from what a call says: a file of a kilobyte can state
+any. A larger one stays a call, of which nothing is known."""
 _VERSION = 22
 """The version of ONNX's operators whose meaning known calls have."""
 
