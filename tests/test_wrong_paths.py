@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+import torch
 
 import downset as ds
 from downset.errors import UsageError
@@ -48,3 +49,19 @@ def test_a_graph_with_weights_is_not_pickled_and_copies_of_it_are_itself(tmp_pat
     )
     plain = ds.load(tmp_path / "plain.json")
     assert pickle.loads(pickle.dumps(plain)) == plain
+
+
+def test_a_network_in_pytorch_is_told_how_to_become_a_file():
+    module = torch.nn.Linear(2, 2)
+    program = torch.export.export(module, (torch.ones(1, 2),))
+    readers = ds.load, ds.inspect, ds.plan_order
+    for given, saved, calls in (
+        (module, r"torch\.export\.export\(model, example_inputs\)", (*readers, ds.fit)),
+        (program, "program", readers),
+    ):
+        for call in calls:
+            with pytest.raises(
+                UsageError, match=rf"; write a file with torch\.export\.save\({saved}, '.+'\)$"
+            ) as raised:
+                call(given)
+            assert "\n" not in str(raised.value)

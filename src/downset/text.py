@@ -18,6 +18,7 @@ from typing import Any
 from downset.errors import LoadError, UsageError
 
 __all__ = [
+    "EXPORT",
     "abridged",
     "brief",
     "check_path",
@@ -27,6 +28,7 @@ __all__ = [
     "format_seconds",
     "format_size",
     "is_plain",
+    "of_pytorch",
     "operator_name",
     "parse_bytes",
     "parse_factor",
@@ -194,10 +196,26 @@ _LOOK_S = 0.05
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
+_EXPORTED = "torch.export.export(model, example_inputs)"
+EXPORT = f"torch.export.save({_EXPORTED}, 'model.pt2')"
+"""The program that writes a readable file of PyTorch's, for messages."""
+
+
+def of_pytorch(value: object) -> str:
+    """What to do with a network that is PyTorch's own object: the end of a message, empty for all others."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.nn.Module):
+        return f"; write a file with {EXPORT}"
+    if torch is not None and isinstance(value, torch.export.ExportedProgram):
+        return f"; write a file with {EXPORT.replace(_EXPORTED, 'program')}"
+    return ""
+
+
 def check_path(value: object, name: str = "path") -> None:
     """Raise UsageError for a value that is not the path of a file."""
     if not isinstance(value, (str, os.PathLike)):
-        raise UsageError(f"{name} must be the path of a file, such as 'net.onnx'; given {brief(repr(value))}")
+        given = brief(repr(value), 60) + of_pytorch(value)
+        raise UsageError(f"{name} must be the path of a file, such as 'net.onnx'; given {given}")
 
 
 def read_file(path: str | os.PathLike[str], *, most_bytes: int = 1 << 30, unopened_s: float = _UNOPENED_S) -> bytes:

@@ -19,7 +19,7 @@ from downset.messages import Message, Setting, joined
 from downset.process.file_ranges import file_state
 from downset.process.limits import machine_bytes
 from downset.results.sizes import OpenTensor
-from downset.text import check_path, format_size
+from downset.text import EXPORT, check_path, format_size
 
 __all__ = [
     "READERS",
@@ -267,8 +267,6 @@ def refused(path: Path, taken: str) -> LoadError | UnsupportedError:
 def _not_read(suffix: str) -> str:
     """Why no command reads files of this suffix, and what to do about it."""
     if suffix in _PICKLED:
-        from downset.formats.torch.archive import EXPORT
-
         return f"a {suffix} file of torch.save holds weights and code, not a graph; write one with {EXPORT}"
     return f"suffix {suffix or '(none)'} is not one of {', '.join(READERS)}"
 

@@ -28,7 +28,7 @@ from downset.memory.models import MemoryModel, memory_model
 from downset.memory.records import Overlap, Record
 from downset.memory.storages import exact_bytes, lagged, map_storages, takeover
 from downset.process.limits import machine_bytes
-from downset.text import abridged, format_bytes
+from downset.text import abridged, format_bytes, of_pytorch
 
 __all__ = [
     "Lifetimes",
@@ -160,7 +160,8 @@ the network."""
 def check_graph(graph: object) -> None:
     """Raise UsageError for anything but a graph."""
     if not isinstance(graph, Graph):
-        raise UsageError(f"give a Graph, such as ds.load(path) returns, not a {type(graph).__name__}")
+        given = type(graph).__name__ + of_pytorch(graph)
+        raise UsageError(f"give a Graph, such as ds.load(path) returns, not a {given}")
 
 
 def _check_size(graph: Graph) -> None:

@@ -9,7 +9,7 @@ from downset.errors import UsageError
 from downset.graph.core import LARGEST_BYTES
 from downset.memory.liveness import OrderProblem, Storage
 from downset.methods import is_whole
-from downset.text import brief
+from downset.text import brief, of_pytorch
 
 __all__ = ["check_problem"]
 
@@ -30,7 +30,8 @@ def check_problem(problem: OrderProblem) -> None:
     O(operators + storages + their lists). Where consumers wait through other operators, O(predecessors) more for every
     4096 of their storages."""
     if not isinstance(problem, OrderProblem):
-        raise UsageError(f"the problem is a {type(problem).__name__}; give a Graph or an OrderProblem")
+        given = type(problem).__name__
+        raise UsageError(f"the problem is a {given}; give a Graph or an OrderProblem{of_pytorch(problem)}")
     for name in ("predecessors", "storages", "in_place", "in_place_bytes"):
         if not isinstance(getattr(problem, name), Sequence):
             raise UsageError(f"{name} of the problem is {brief(repr(getattr(problem, name)))}; give a tuple")

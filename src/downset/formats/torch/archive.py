@@ -21,12 +21,9 @@ from downset.formats.certificates import METADATA_KEY
 from downset.graph.core import tensor_bytes
 from downset.graph.float_types import numpy_type
 from downset.messages import Message, Setting
-from downset.text import printable
+from downset.text import EXPORT, printable
 
-__all__ = ["DTYPES", "EXPORT", "STRIDED", "TRUST", "Archive", "ArchiveNode"]
-
-EXPORT = "torch.export.save(torch.export.export(model, example_inputs), 'model.pt2')"
-"""The program that writes a readable file, for messages."""
+__all__ = ["DTYPES", "STRIDED", "TRUST", "Archive", "ArchiveNode"]
 
 _PICKLE = b"\x80"
 """The first byte of a pickle, which torch.save wrote before it wrote zip archives."""
