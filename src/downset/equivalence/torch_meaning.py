@@ -4,7 +4,6 @@ of ONNX's operators. It is written from PyTorch's documentation, and does not us
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,18 @@ from typing import Any
 import numpy as np
 
 from downset.equivalence.meaning import ATTENTION, GROUP_NORM
+from downset.equivalence.torch_arguments import (
+    Arguments,
+    axis_of,
+    flag,
+    float_of,
+    integer,
+    integers,
+    integers_in,
+    number,
+    per_axis,
+    rank_of,
+)
 from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
 __all__ = ["FILLS", "Meaning", "elementwise_settings", "meaning_of"]
@@ -76,7 +87,7 @@ def meaning_of(call: TorchCall) -> Meaning | None:
     try:
         if plain in _ELEMENTWISE:
             return _elementwise(call, plain)
-        return None if reader is None else _Arguments(call).all_read(reader)
+        return None if reader is None else Arguments(call).all_read(reader)
     except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         return None
 
@@ -86,8 +97,8 @@ def _elementwise(call: TorchCall, name: str) -> Meaning | None:
     inputs = [item for item in call.args if isinstance(item, TorchValue)]
     if len(inputs) != (2 if name in _BINARY and isinstance(call.args[1], TorchValue) else 1):
         return None
-    numbers = [None if isinstance(item, TorchValue) else _number(item) for item in call.args]
-    named = tuple(sorted((key, _number(item)) for key, item in call.kwargs.items()))
+    numbers = [None if isinstance(item, TorchValue) else number(item) for item in call.args]
+    named = tuple(sorted((key, number(item)) for key, item in call.kwargs.items()))
     plain = (bool, int, float, str, type(None))
     given = [*(item for item in call.args if not isinstance(item, TorchValue)), *call.kwargs.values()]
     if not all(isinstance(item, plain) for item in given):
@@ -99,122 +110,48 @@ def _elementwise(call: TorchCall, name: str) -> Meaning | None:
 def elementwise_settings(operator: str, arguments: Sequence[float | None]) -> dict[str, Hashable]:
     """The settings of a call `operator(self)` or `operator(self, other)`, whose arguments are tensors (None) or
     numbers."""
-    numbers = tuple(None if one is None else _number(one) for one in arguments)
+    numbers = tuple(None if one is None else number(one) for one in arguments)
     names = (("self", 1), ("other", 1))[: len(numbers)]
     return {"operator": operator, "numbers": (numbers, ()), "names": names}
 
 
-def _number(item: Any) -> Hashable:
-    return ("float", struct.pack("<d", item)) if isinstance(item, float) else (type(item).__name__, item)
-
-
-class _Arguments:
-    """The arguments of a call. PyTorch orders them by their names, so a positional one must have the name of its
-    position."""
-
-    def __init__(self, call: TorchCall) -> None:
-        self.call, self._read = call, set[str]()
-
-    def __call__(self, position: int, name: str, default: Any = None) -> Any:
-        self._read.add(name)
-        args = self.call.args
-        if len(args) > position and self.call.names[position] != (name, 1):
-            raise ValueError(name)
-        return args[position] if len(args) > position else self.call.kwargs.get(name, default)
-
-    def all_read(self, reader: Callable[[_Arguments], Meaning]) -> Meaning:
-        """The meaning that the reader finds. Raises ValueError where the call has arguments that it does not read."""
-        meaning, behind = reader(self), self.call.names[len(self.call.args) :]
-        named = [name for name, _ in self.call.names]
-        if not self._read.issuperset(named) or len(set(named)) != len(named) or any(kind != 2 for _, kind in behind):
-            raise ValueError(named)
-        return meaning
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(value)
-    return value
-
-
-def _axis(value: Any, rank: int) -> int:
-    """The dimension, counted from the first; raises ValueError for one that a tensor of this rank lacks."""
-    if not -rank <= _integer(value) < rank:
-        raise ValueError(value)
-    return int(value) % rank
-
-
-def _flag(value: Any) -> int:
-    if type(value) is not bool:
-        raise TypeError(value)
-    return int(value)
-
-
-def _float(value: Any) -> Hashable:
-    if type(value) not in (int, float):
-        raise TypeError(value)
-    return _number(float(value))
-
-
-def _integers_in(value: Any) -> list[int]:
-    if not isinstance(value, list):
-        raise TypeError(value)
-    return [_integer(item) for item in value]
-
-
-def _list(value: Any, rank: int) -> list[int]:
-    values = _integers_in(value)
-    values = values * rank if len(values) == 1 else values
-    if len(values) != rank:
-        raise ValueError(rank)
-    return values
-
-
-def _integers(**lists: Any) -> dict[str, Hashable]:
-    return {name: (7, tuple(values)) for name, values in lists.items()}
-
-
-def _rank(value: TorchValue) -> int:
-    return len(value.shape or ())
-
-
-def _convolution(read: _Arguments) -> Meaning:
+def _convolution(read: Arguments) -> Meaning:
     return _layer("Conv", read, dilation_at=5)
 
 
-def _transposed(read: _Arguments) -> Meaning:
-    added = _list(read(5, "output_padding", [0]), _rank(read(1, "weight")) - 2)
+def _transposed(read: Arguments) -> Meaning:
+    added = per_axis(read(5, "output_padding", [0]), rank_of(read(1, "weight")) - 2)
     return _layer("ConvTranspose", read, dilation_at=7, output_padding=added)
 
 
-def _layer(kind: str, read: _Arguments, dilation_at: int, **further: list[int]) -> Meaning:
+def _layer(kind: str, read: Arguments, dilation_at: int, **further: list[int]) -> Meaning:
     source, weight = read(0, "input"), read(1, "weight")
-    rank = _rank(weight) - 2
-    if _rank(source) != rank + 2:  # without a batch
+    rank = rank_of(weight) - 2
+    if rank_of(source) != rank + 2:  # without a batch
         raise ValueError(rank)
-    settings = _integers(
-        strides=_list(read(3, "stride", [1]), rank),
-        pads=_list(read(4, "padding", [0]), rank) * 2,  # unknown for a word
-        dilations=_list(read(dilation_at, "dilation", [1]), rank),
+    settings = integers(
+        strides=per_axis(read(3, "stride", [1]), rank),
+        pads=per_axis(read(4, "padding", [0]), rank) * 2,  # unknown for a word
+        dilations=per_axis(read(dilation_at, "dilation", [1]), rank),
         **further,
     )
-    settings["group"] = (2, _integer(read(6, "groups", 1)))
+    settings["group"] = (2, integer(read(6, "groups", 1)))
     return Meaning(kind, settings, (source, weight, read(2, "bias")))
 
 
-def _pool(kind: str, rank: int) -> Callable[[_Arguments], Meaning]:
-    def reader(read: _Arguments) -> Meaning:
-        source, kernel = read(0, "self"), _list(read(1, "kernel_size"), rank)
-        if _rank(source) != rank + 2:
+def _pool(kind: str, rank: int) -> Callable[[Arguments], Meaning]:
+    def reader(read: Arguments) -> Meaning:
+        source, kernel = read(0, "self"), per_axis(read(1, "kernel_size"), rank)
+        if rank_of(source) != rank + 2:
             raise ValueError(rank)
-        strides = _list(read(2, "stride", []) or kernel, rank)
-        settings = _integers(kernel_shape=kernel, strides=strides, pads=_list(read(3, "padding", [0]), rank) * 2)
+        strides = per_axis(read(2, "stride", []) or kernel, rank)
+        settings = integers(kernel_shape=kernel, strides=strides, pads=per_axis(read(3, "padding", [0]), rank) * 2)
         if kind == "MaxPool":
-            settings |= _integers(dilations=_list(read(4, "dilation", [1]), rank))
-            settings["ceil_mode"] = (2, _flag(read(5, "ceil_mode", False)))
+            settings |= integers(dilations=per_axis(read(4, "dilation", [1]), rank))
+            settings["ceil_mode"] = (2, flag(read(5, "ceil_mode", False)))
         else:
-            settings["ceil_mode"] = (2, _flag(read(4, "ceil_mode", False)))
-            settings["count_include_pad"] = (2, _flag(read(5, "count_include_pad", True)))
+            settings["ceil_mode"] = (2, flag(read(4, "ceil_mode", False)))
+            settings["count_include_pad"] = (2, flag(read(5, "count_include_pad", True)))
             if read(6, "divisor_override") is not None:
                 raise ValueError("divisor_override")
         return Meaning(kind, settings, (source,))
@@ -222,126 +159,126 @@ def _pool(kind: str, rank: int) -> Callable[[_Arguments], Meaning]:
     return reader
 
 
-def _batch_norm(read: _Arguments) -> Meaning:
+def _batch_norm(read: Arguments) -> Meaning:
     names = ("input", "weight", "bias", "running_mean", "running_var")
     inputs = tuple(read(position, name) for position, name in enumerate(names))
-    _float(read(6, "momentum")), _flag(read(8, "cudnn_enabled"))  # which change no result
-    if _flag(read(5, "training", True)) or None in inputs:
+    float_of(read(6, "momentum")), flag(read(8, "cudnn_enabled"))  # which change no result
+    if flag(read(5, "training", True)) or None in inputs:
         raise ValueError("training")
-    settings = {"epsilon": _float(read(7, "eps")), "statistics": "given"}
+    settings = {"epsilon": float_of(read(7, "eps")), "statistics": "given"}
     return Meaning("BatchNormalization", settings, inputs)
 
 
-def _global_pool(read: _Arguments) -> Meaning:
+def _global_pool(read: Arguments) -> Meaning:
     source = read(0, "self")
-    if _list(read(1, "output_size"), 2) != [1, 1] or _rank(source) != 4:
+    if per_axis(read(1, "output_size"), 2) != [1, 1] or rank_of(source) != 4:
         raise ValueError("output_size")
     return Meaning("GlobalAveragePool", {}, (source,))
 
 
-def _concatenation(read: _Arguments) -> Meaning:
+def _concatenation(read: Arguments) -> Meaning:
     joined = tuple(read(0, "tensors"))
-    return Meaning("Concat", {"axis": (2, _axis(read(1, "dim", 0), _rank(joined[0])))}, joined)
+    return Meaning("Concat", {"axis": (2, axis_of(read(1, "dim", 0), rank_of(joined[0])))}, joined)
 
 
-def _slice(read: _Arguments) -> Meaning:
-    source, step = read(0, "self"), _integer(read(4, "step", 1))
-    axis = _axis(read(1, "dim", 0), _rank(source))
+def _slice(read: Arguments) -> Meaning:
+    source, step = read(0, "self"), integer(read(4, "step", 1))
+    axis = axis_of(read(1, "dim", 0), rank_of(source))
     start, end = read(2, "start"), read(3, "end")
     if step < 1:
         raise ValueError(step)
-    start = 0 if start is None else _integer(start)
-    end = (1 << 63) - 1 if end is None else _integer(end)
+    start = 0 if start is None else integer(start)
+    end = (1 << 63) - 1 if end is None else integer(end)
     bounds = [np.array([value], np.int64) for value in (start, end, axis, step)]
     return Meaning("Slice", {}, (source, *bounds))
 
 
-def _reshape(read: _Arguments) -> Meaning:
+def _reshape(read: Arguments) -> Meaning:
     """The sizes are those that the call states: the file's types of its result are only claimed."""
     source, name = read(0, "self"), read.call.target.split(".")[1]
     sizes = list(source.shape or ())
     if name in ("view", "reshape"):
-        sizes = _integers_in(read(1, "size" if name == "view" else "shape"))
+        sizes = integers_in(read(1, "size" if name == "view" else "shape"))
     elif name == "flatten":
-        first, last = (_axis(axis, len(sizes)) for axis in (read(1, "start_dim", 0), read(2, "end_dim", -1)))
+        first, last = (axis_of(axis, len(sizes)) for axis in (read(1, "start_dim", 0), read(2, "end_dim", -1)))
         sizes[first : last + 1] = [math.prod(sizes[first : last + 1])]
     elif name == "unsqueeze":
-        sizes.insert(_axis(read(1, "dim"), len(sizes) + 1), 1)
+        sizes.insert(axis_of(read(1, "dim"), len(sizes) + 1), 1)
     else:
         stated = read(1, "dim")
         several = read.call.target.split(".")[-1] == "dims"
-        axes = {_axis(axis, len(sizes)) for axis in (_integers_in(stated) if several else [stated])}
+        axes = {axis_of(axis, len(sizes)) for axis in (integers_in(stated) if several else [stated])}
         sizes = [size for axis, size in enumerate(sizes) if axis not in axes or size != 1]
     return Meaning("Reshape", {"allowzero": (2, 1)}, (source, np.array(sizes, np.int64)))
 
 
-def _permutation(read: _Arguments) -> Meaning:
-    rank = _rank(read(0, "self"))
+def _permutation(read: Arguments) -> Meaning:
+    rank = rank_of(read(0, "self"))
     return Meaning(
-        "Transpose", _integers(perm=[_axis(axis, rank) for axis in _integers_in(read(1, "dims"))]), (read(0, "self"),)
+        "Transpose", integers(perm=[axis_of(axis, rank) for axis in integers_in(read(1, "dims"))]), (read(0, "self"),)
     )
 
 
-def _transposition(read: _Arguments) -> Meaning:
-    rank = _rank(read(0, "self"))
-    first, second = _axis(read(1, "dim0"), rank), _axis(read(2, "dim1"), rank)
+def _transposition(read: Arguments) -> Meaning:
+    rank = rank_of(read(0, "self"))
+    first, second = axis_of(read(1, "dim0"), rank), axis_of(read(2, "dim1"), rank)
     order = list(range(rank))
     order[first], order[second] = second, first
-    return Meaning("Transpose", _integers(perm=order), (read(0, "self"),))
+    return Meaning("Transpose", integers(perm=order), (read(0, "self"),))
 
 
-def _softmax(read: _Arguments) -> Meaning:
+def _softmax(read: Arguments) -> Meaning:
     if read(2, "dtype") is not None:
         raise ValueError("dtype")
     source = read(0, "self")
-    return Meaning("Softmax", {"axis": (2, _axis(read(1, "dim"), _rank(source)))}, (source,))
+    return Meaning("Softmax", {"axis": (2, axis_of(read(1, "dim"), rank_of(source)))}, (source,))
 
 
-def _product(read: _Arguments) -> Meaning:
+def _product(read: Arguments) -> Meaning:
     other = "other" if ".matmul." in read.call.target else "mat2"
     return Meaning("MatMul", {}, (read(0, "self"), read(1, other)))
 
 
-def _linear(read: _Arguments) -> Meaning:
+def _linear(read: Arguments) -> Meaning:
     return Meaning("Gemm", {"transB": (2, 1)}, (read(0, "input"), read(1, "weight"), read(2, "bias")))
 
 
-def _layer_norm(read: _Arguments) -> Meaning:
+def _layer_norm(read: Arguments) -> Meaning:
     source, sizes = read(0, "input"), read(1, "normalized_shape")
     if sizes != list(source.shape or ())[-len(sizes) :]:
         raise ValueError(sizes)
-    _flag(read(5, "cudnn_enable", True))  # which changes no result
-    settings = {"axis": (2, _rank(source) - len(sizes)), "epsilon": _float(read(4, "eps", 1e-5))}
+    flag(read(5, "cudnn_enable", True))  # which changes no result
+    settings = {"axis": (2, rank_of(source) - len(sizes)), "epsilon": float_of(read(4, "eps", 1e-5))}
     return Meaning("LayerNormalization", settings, (source, read(2, "weight"), read(3, "bias")))
 
 
-def _group_norm(read: _Arguments) -> Meaning:
-    _flag(read(5, "cudnn_enabled", True))  # which changes no result
-    settings = {"num_groups": (2, _integer(read(1, "num_groups"))), "epsilon": _float(read(4, "eps", 1e-5))}
+def _group_norm(read: Arguments) -> Meaning:
+    flag(read(5, "cudnn_enabled", True))  # which changes no result
+    settings = {"num_groups": (2, integer(read(1, "num_groups"))), "epsilon": float_of(read(4, "eps", 1e-5))}
     return Meaning(GROUP_NORM, settings, (read(0, "input"), read(2, "weight"), read(3, "bias")))
 
 
-def _instance_norm(read: _Arguments) -> Meaning:
+def _instance_norm(read: Arguments) -> Meaning:
     kept = (read(3, "running_mean"), read(4, "running_var"))
-    _float(read(6, "momentum")), _flag(read(8, "cudnn_enabled"))  # which change no result
-    if not _flag(read(5, "use_input_stats")) or kept != (None, None):
+    float_of(read(6, "momentum")), flag(read(8, "cudnn_enabled"))  # which change no result
+    if not flag(read(5, "use_input_stats")) or kept != (None, None):
         raise ValueError("running statistics")
     inputs = (read(0, "input"), read(1, "weight"), read(2, "bias"))
-    return Meaning("InstanceNormalization", {"epsilon": _float(read(7, "eps"))}, inputs)
+    return Meaning("InstanceNormalization", {"epsilon": float_of(read(7, "eps"))}, inputs)
 
 
-def _mean(read: _Arguments) -> Meaning:
+def _mean(read: Arguments) -> Meaning:
     if read(3, "dtype") is not None:
         raise ValueError("dtype")
     source = read(0, "self")
-    axes = [_axis(axis, _rank(source)) for axis in _integers_in(read(1, "dim"))]
+    axes = [axis_of(axis, rank_of(source)) for axis in integers_in(read(1, "dim"))]
     if len({*axes}) != len(axes):
         raise ValueError(axes)
-    settings = {"keepdims": (2, _flag(read(2, "keepdim", False)))}
+    settings = {"keepdims": (2, flag(read(2, "keepdim", False)))}
     return Meaning("ReduceMean", settings, (source, np.array(axes, np.int64)))
 
 
-def _nearest(read: _Arguments) -> Meaning:
+def _nearest(read: Arguments) -> Meaning:
     """A resize by powers of two, for which PyTorch's float scale is exact."""
     vector = ".vec" in read.call.target
     source, size = read(0, "input" if vector else "self"), read(1, "output_size")
@@ -363,36 +300,36 @@ def _nearest(read: _Arguments) -> Meaning:
     return Meaning("Resize", settings, (source, None, np.array(factors, np.float32)))
 
 
-def _attention(read: _Arguments) -> Meaning:
-    if _float(read(4, "dropout_p", 0.0)) != _float(0.0):
+def _attention(read: Arguments) -> Meaning:
+    if float_of(read(4, "dropout_p", 0.0)) != float_of(0.0):
         raise ValueError("dropout_p")
     scale = read(6, "scale")
     settings = {
-        "is_causal": (2, _flag(read(5, "is_causal", False))),
-        "enable_gqa": (2, _flag(read(7, "enable_gqa", False))),
-        "scale": None if scale is None else _float(scale),
+        "is_causal": (2, flag(read(5, "is_causal", False))),
+        "enable_gqa": (2, flag(read(7, "enable_gqa", False))),
+        "scale": None if scale is None else float_of(scale),
     }
     inputs = (read(0, "query"), read(1, "key"), read(2, "value"), read(3, "attn_mask"))
     return Meaning(ATTENTION, settings, inputs)
 
 
-def _cast(read: _Arguments) -> Meaning:
+def _cast(read: Arguments) -> Meaning:
     dtype = read(1, "dtype")
-    _flag(read(2, "non_blocking", False)), _flag(read(3, "copy", False))  # which change no value
+    flag(read(2, "non_blocking", False)), flag(read(3, "copy", False))  # which change no value
     if read.call.target != "aten.to.dtype" or not isinstance(dtype, TorchSetting) or read(4, "memory_format"):
         raise ValueError("dtype")
     return Meaning("Cast", {"to": (dtype.kind, dtype.value)}, (read(0, "self"),))
 
 
-def _division(read: _Arguments) -> Meaning:
-    source, axis = read(0, "self"), _axis(read(2, "dim", 0), _rank(read(0, "self")))
+def _division(read: Arguments) -> Meaning:
+    source, axis = read(0, "self"), axis_of(read(2, "dim", 0), rank_of(read(0, "self")))
     names = {"chunk": "chunks", "split_with_sizes": "split_sizes"}
     extent, stated = (source.shape or ())[axis], read(1, names.get(read.call.target.split(".")[1], "split_size"))
     if isinstance(stated, int):
         size = -(-extent // stated) if ".chunk." in read.call.target else stated
         sizes = [min(size, extent - start) for start in range(0, extent, size)]
     else:
-        sizes = _integers_in(stated)
+        sizes = integers_in(stated)
     if len(sizes) != len(read.call.results):
         raise ValueError("sizes")
     return Meaning("Split", {"axis": (2, axis)}, (source, np.array(sizes, np.int64)))
@@ -401,15 +338,15 @@ def _division(read: _Arguments) -> Meaning:
 _DIVIDING = ("split", "split_with_sizes", "chunk")
 
 
-def _identity(read: _Arguments) -> Meaning:
-    _float(read(1, "p"))
-    if _flag(read(2, "train", True)):
+def _identity(read: Arguments) -> Meaning:
+    float_of(read(1, "p"))
+    if flag(read(2, "train", True)):
         raise ValueError("train")
     settings = {"operator": "clone", "numbers": ((None,), ()), "names": (("self", 1),)}
     return Meaning("Identity", settings, (read(0, "input"),))
 
 
-_READERS: Mapping[str, Callable[[_Arguments], Meaning]] = {
+_READERS: Mapping[str, Callable[[Arguments], Meaning]] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
     **{

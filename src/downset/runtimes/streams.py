@@ -200,7 +200,7 @@ def _stream_outputs(
 def _with_noise(path: Named, folder: Path) -> Path:
     """A copy of a .tflite file in which the graph that assigns initial values assigns noise."""
     from downset.formats.tflite.flatbuffer import read_flatbuffer
-    from downset.formats.tflite.read import DTYPES
+    from downset.formats.tflite.graph_reader import DTYPES
 
     file = read_flatbuffer(path)
     for number, tensor in enumerate(file.model.subgraphs[-1].tensors if len(file.model.subgraphs) > 1 else ()):

@@ -16,8 +16,8 @@ import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.formats.tflite.flatbuffer import Flatbuffer
+from downset.formats.tflite.graph_reader import DTYPES
 from downset.formats.tflite.kinds import ACTIVATIONS, NEW
-from downset.formats.tflite.read import DTYPES
 from downset.graph.core import ABSENT, Graph, Op, Tensor
 from downset.graph.halos import same_pads, window
 

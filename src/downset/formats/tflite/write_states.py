@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from downset.formats.tflite.flatbuffer import Flatbuffer
-from downset.formats.tflite.read import DTYPES
+from downset.formats.tflite.graph_reader import DTYPES
 from downset.formats.tflite.write_rewritten import operator_code
 from downset.graph.core import Graph, tensor_bytes
 from downset.results.streams import StreamRecord
