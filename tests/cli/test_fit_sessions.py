@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 
-from downset.fitting.strips import arithmetic
+from downset.fitting.strip_notes import arithmetic
 from downset.formats.reading import load
 from downset.graph.cost import macs
 from downset.results.sessions import DEFAULT, FITTED

@@ -25,7 +25,8 @@ from downset.fitting.candidates import PlannedGraph
 from downset.fitting.fit import fit
 from downset.fitting.job import FitOptions, Job
 from downset.fitting.offer import fit_call
-from downset.fitting.strips import arithmetic, files_of, search_forms, search_strips, strip_forms
+from downset.fitting.strip_notes import arithmetic
+from downset.fitting.strips import files_of, search_forms, search_strips, strip_forms
 from downset.formats.reading import load
 from downset.joint.order_and_arena import plan_together
 from downset.partial.price import Pricing

@@ -25,7 +25,8 @@ from downset.fitting.measuring import (
 )
 from downset.fitting.planning import Planned, search_in_strips
 from downset.fitting.proving import compare, note_differences
-from downset.fitting.strips import StripSearch, note_arithmetic, strips_within, taken_bytes
+from downset.fitting.strip_notes import note_arithmetic
+from downset.fitting.strips import StripSearch, strips_within, taken_bytes
 from downset.fitting.trials import Trials, disk_bytes
 from downset.messages import Message, Setting
 from downset.reports.fit_sentences import ratio_text

@@ -13,7 +13,8 @@ from downset.arenas.plan import plan_arena
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, Original, PlannedGraph, write_planned
 from downset.fitting.job import Job
-from downset.fitting.strips import StripSearch, least_in_strips, note_arithmetic, search_strips
+from downset.fitting.strip_notes import note_arithmetic
+from downset.fitting.strips import StripSearch, least_in_strips, search_strips
 from downset.formats.onnx.open_axes import open_shapes
 from downset.formats.writing import WRITERS
 from downset.graph.core import Graph

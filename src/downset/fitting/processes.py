@@ -29,7 +29,8 @@ from downset.fitting.process_race import (
     smallest,
 )
 from downset.fitting.proving import at_other_sizes, compare
-from downset.fitting.strips import least_in_strips, note_arithmetic, search_forms, strip_forms
+from downset.fitting.strip_notes import note_arithmetic
+from downset.fitting.strips import least_in_strips, search_forms, strip_forms
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph

@@ -17,7 +17,8 @@ from downset.fitting.offer import fit_call, offer_strips
 from downset.fitting.other_sizes import axes_of, growth_by_axis
 from downset.fitting.planning import Planned, strip_limits
 from downset.fitting.proving import processes_of_program, run_program
-from downset.fitting.strips import note_arithmetic, search_strips
+from downset.fitting.strip_notes import note_arithmetic
+from downset.fitting.strips import search_strips
 from downset.fitting.trials import disk_bytes, in_strips, shipped_bytes
 from downset.fitting.verdict import running_bodies
 from downset.formats.onnx.metadata import foreign_operators

@@ -12,7 +12,8 @@ from typing import Literal
 
 from downset.errors import InfeasibleError, LimitReached
 from downset.fitting.job import Job
-from downset.fitting.strips import StripSearch, remedies
+from downset.fitting.strip_notes import remedies
+from downset.fitting.strips import StripSearch
 from downset.formats.kernel_scratch import file_needs, kernel_scratch
 from downset.graph.core import Graph
 from downset.graph.kinds import kind_of
