@@ -135,6 +135,23 @@ class Causal(torch.nn.Module):
         return torch.sigmoid(y.transpose(1, 2).reshape(1, 20, 16))
 
 
+class MatrixCalls(torch.nn.Module):
+    """Layers as GPT-2 writes them: sums and products of matrices, with a vector or a matrix added, and batches."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = ((16, 48), (16, 64), (64, 16))
+        self.weights = torch.nn.ParameterList(torch.randn(size) * size[0] ** -0.5 for size in sizes)
+        self.added = torch.nn.ParameterList(torch.randn(*size[1:]) for size in sizes)
+
+    def forward(self, x):
+        q, k, v = torch.addmm(self.added[0], x.view(-1, 16), self.weights[0]).view(1, 20, 48).split(16, 2)
+        q, k, v = (one.view(20, 4, 4).permute(1, 0, 2) for one in (q, k, v))
+        y = torch.bmm(torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.5, -1), v).permute(1, 0, 2).reshape(20, 16)
+        wide = F.gelu(torch.addmm(self.added[1], y, self.weights[1]), approximate="tanh")
+        return torch.addmm(y, wide, self.weights[2]).relu() + torch.mm(y, self.weights[0][:, :16])
+
+
 class Everyday(torch.nn.Module):
     """What models of packages are made of: places that turn, sums in place, slices of columns and rows, casts."""
 
@@ -157,6 +174,7 @@ NETWORKS = {
     "products": lambda: (Tokens(True), (1, 20, 16)),
     "attention": lambda: (Tokens(False), (1, 20, 16)),
     "causal": lambda: (Causal(), (1, 20, 16)),
+    "matrix calls": lambda: (MatrixCalls(), (1, 20, 16)),
     "everyday": lambda: (Everyday(), (1, 20, 16)),
     "decoder": lambda: (Decoder(), (1, 3, 22, 20)),
 }
@@ -177,6 +195,7 @@ def test_strips_of_tokens_and_decoders_are_proven(tmp_path, network):
         "products": {"MatMul", "Softmax", "LayerNormalization", "Gemm"},
         "attention": {"aten::scaled_dot_product_attention.default", "aten::gelu.default"},
         "causal": {"aten::scaled_dot_product_attention.default", "aten::tril.default"},
+        "matrix calls": {"Gemm", "MatMul", "Softmax", "aten::gelu.default"},
         "everyday": {"aten::slice.Tensor", "aten::add_.Tensor", "aten::to.dtype", "aten::rsqrt.default"},
         "decoder": {"ConvTranspose", "aten::upsample_nearest2d.vec", "Split", "Pad", "MaxPool"},
     }
@@ -250,7 +269,7 @@ def test_a_mask_of_any_size_that_a_file_states_takes_no_memory(tmp_path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("network", ["causal", "decoder", "everyday"])
+@pytest.mark.parametrize("network", ["causal", "decoder", "everyday", "matrix calls"])
 def test_no_changed_file_is_proven_that_computes_something_else(tmp_path, network):
     torch.manual_seed(2)
     module, shape = NETWORKS[network]()

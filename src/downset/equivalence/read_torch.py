@@ -31,6 +31,7 @@ from downset.formats.torch.archive import DTYPES, Archive
 from downset.formats.torch.effects import overwritten, owners, owners_outside, written_names
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchSetting, TorchValue, values_in
 from downset.formats.torch.read import archive_program
+from downset.graph.parts import Part
 
 __all__ = ["read_torch"]
 
@@ -50,7 +51,7 @@ def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]
     parts = read_certificate(certificate).parts if certificate is not None else {}
     try:
         model = json.loads(archive.read(archive.model_entry))
-        return _ProgramReader(archive, program, frozenset(parts)).network(model), certificate
+        return _ProgramReader(archive, program, parts).network(model), certificate
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise LoadError(f"{path} is damaged: {type(error).__name__} while reading it ({error})") from None
 
@@ -59,8 +60,8 @@ def read_torch(path: str | os.PathLike[str]) -> tuple[FileNetwork, bytes | None]
 class _ProgramReader:
     archive: Archive
     program: TorchProgram
-    new: frozenset[str]
-    """The values that a rewrite made."""
+    new: Mapping[str, Part]
+    """By name of a value that a rewrite made: the part of a value of the original that it holds."""
     values: list[FileValue] = field(default_factory=list)
     nodes: list[FileNode] = field(default_factory=list)
     number: dict[str, int] = field(default_factory=dict)
@@ -114,15 +115,15 @@ class _ProgramReader:
         return len(self.values) - 1
 
     def _view_of_weight(self, call: TorchCall) -> bool:
-        """Whether a call is of a rewrite and only cuts rows out of a weight or gives it other sizes; then its result is
-        added as a constant."""
+        """Whether a call is of a rewrite and only cuts rows out of a weight or gives it other sizes, to hold a part of
+        that weight; then its result is added as a constant."""
         if len(call.results) != 1 or call.results[0].name not in self.new or call.target not in _VIEWS:
             return False
         meaning = meaning_of(call)
         if meaning is None:
             return False
         weight, value = self.values[self.number[meaning.inputs[0].name]], call.results[0]
-        if weight.content is None:
+        if weight.content is None or self.new[value.name].of != weight.label:
             return False
         form, sizes = ("constant", value.dtype, value.shape), list(weight.shape or ())
         cut: tuple[slice, ...] = ()

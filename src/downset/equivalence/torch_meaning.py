@@ -243,6 +243,10 @@ def _linear(read: Arguments) -> Meaning:
     return Meaning("Gemm", {"transB": (2, 1)}, (read(0, "input"), read(1, "weight"), read(2, "bias")))
 
 
+def _sum_and_product(read: Arguments) -> Meaning:
+    return Meaning("Gemm", {}, (read(1, "mat1"), read(2, "mat2"), read(0, "self")))
+
+
 def _layer_norm(read: Arguments) -> Meaning:
     source, sizes = read(0, "input"), read(1, "normalized_shape")
     if sizes != list(source.shape or ())[-len(sizes) :]:
@@ -365,6 +369,7 @@ _READERS: Mapping[str, Callable[[Arguments], Meaning]] = {
     "softmax": _softmax,
     **dict.fromkeys(("matmul", "bmm", "mm"), _product),
     "linear": _linear,
+    "addmm": _sum_and_product,
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,

@@ -10,7 +10,10 @@ from typing import Any
 from downset.formats.torch.archive import DTYPES
 from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
-__all__ = ["translated"]
+__all__ = ["ADDED_FIRST", "translated"]
+
+ADDED_FIRST = "aten.addmm.default"
+"""The call that has first what it adds to a product. The kind Gemm has it last."""
 
 Kind = tuple[str, dict[str, Any]]
 
@@ -71,7 +74,9 @@ _BINARY = {
     "div": "Div",
     "maximum": "Max",
     "minimum": "Min",
+    "bmm": "MatMul",
     "matmul": "MatMul",
+    "mm": "MatMul",
 }
 _ELEMENTWISE = {
     **_BINARY,
@@ -171,6 +176,10 @@ def _linear(call: TorchCall) -> Kind:
     return "Gemm", {"transB": 1, "layout": "NHWC"}  # over the last axis, for an input of any rank
 
 
+def _sum_and_product(call: TorchCall) -> Kind:
+    return "Gemm", {}
+
+
 def _clip(call: TorchCall) -> Kind:
     return "Clip", {"min": float(_argument(call, 1, -1.0)), "max": float(_argument(call, 2, 1.0))}
 
@@ -220,6 +229,7 @@ def _dropout(call: TorchCall) -> Kind | None:
 
 _TRANSLATED: Mapping[str, Callable[[Any], Kind | None]] = {
     "adaptive_avg_pool2d": _adaptive,
+    "addmm": _sum_and_product,
     "avg_pool1d": _pool("AveragePool", 1),
     "avg_pool2d": _pool("AveragePool"),
     "batch_norm": _batch_norm,
