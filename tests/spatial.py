@@ -147,7 +147,7 @@ def _grow(draw, build, x, others):
         return build.op(kind, [x, pads], made, mode=draw(st.sampled_from(["constant", "edge"])))
     if kind == "Slice" and min(size) > 4:
         axis, step = (1 if build.last else 2), draw(st.integers(1, 2))
-        start = draw(st.sampled_from([0, 1, 2, 1 - size[0], -size[0], -3 - size[0]]))
+        start = draw(st.sampled_from([0, 1, 2, -2, 1 - size[0], -size[0], -3 - size[0]]))
         made = (channels, len(range(size[0])[start : size[0] - 1 : step]), size[1])
         parts = [build.constant(np.array([value], np.int64)) for value in (start, size[0] - 1, axis, step)]
         return build.op(kind, [x, *parts], made)

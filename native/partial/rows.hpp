@@ -25,7 +25,7 @@ public:
         }
         count_ = paces.size();
         rows_.resize(count_ * segment.ops.size());
-        std::vector<std::int64_t> before(segment.ops.size(), 0);
+        auto before = first_rows();
         std::vector<Rows> wanted;
         for (std::size_t number = 0; number < count_; ++number) {
             wanted.assign(segment.rows.size(), {});
@@ -46,6 +46,23 @@ private:
 
     static bool nothing(const std::vector<std::int64_t>& stops) {
         return std::all_of(stops.begin(), stops.end(), [](auto stop) { return stop <= 0; });
+    }
+
+    // By operator: the first row of its result that rows of the results are made from; 0 for one of which none is.
+    std::vector<std::int64_t> first_rows() const {
+        std::vector<std::int64_t> first(segment_.ops.size(), 0);
+        std::vector<Rows> wanted(segment_.rows.size());
+        for (const auto tensor : segment_.results) wanted[tensor] = {0, segment_.rows[tensor]};
+        for (auto index = segment_.ops.size(); index-- > 0;) {
+            const auto& op = segment_.ops[index];
+            Rows rows;
+            for (const auto tensor : op.outputs) rows.cover(wanted[tensor]);
+            if (rows.empty()) continue;
+            first[index] = rows.start;
+            for (const auto& input : op.inputs)
+                wanted[input.tensor].cover(input.read(rows, segment_.rows[input.tensor]));
+        }
+        return first;
     }
 
     std::vector<std::int64_t> pace(std::int64_t number) const {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import combinations, permutations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,7 +80,7 @@ def every_price(graph: Graph, first: int, stop: int):
     highest = [max(graph.tensors[op.outputs[0]].shape[rows] for op in graph.ops[at:stop]) for at in (first, stop - 1)]
     inner = range(first, stop - 1)
     for even, most in ((True, highest[0]), (False, graph.tensors[graph.ops[stop - 1].outputs[0]].shape[rows])):
-        for strips in {math.ceil(most / height) for height in range(1, most)}:
+        for strips in {math.ceil(most / height) for height in range(1, most + 1)}:
             for chosen in range(1 << len(inner)):
                 recomputed = frozenset(index for place, index in enumerate(inner) if chosen >> place & 1)
                 try:
@@ -162,6 +163,24 @@ def test_rows_that_nobody_reads_are_left_out_where_strips_save_no_bytes():
     assert front.least.price.peak_bytes == peak_bytes(order_problem(graph, "live"), range(3))
     assert front.least.price.extra_macs == -2 * 3 * 2 * 4
     assert front.plans[0] == front.least
+
+
+@pytest.mark.parametrize("start", [0, 4, -1])
+def test_one_strip_makes_only_the_row_that_a_slice_takes(start):
+    """As the last token's logits: a wide layer whose result is cut to one row, and others behind it."""
+    build = Builder(False, 0)
+    first = build.tensor((2, 9, 3))
+    wide = build.op("Conv", [first, build.weights(40, 2, 1, 1)], (40, 9, 3), strides=[1, 1], pads=[0] * 4)
+    parts = [build.constant(np.array([value], np.int64)) for value in (start, start + 1 or 1 << 31, 2)]
+    x = build.op("Slice", [wide, *parts], (40, 1, 3))
+    build.op("Conv", [x, build.weights(2, 40, 1, 1)], (2, 1, 3), strides=[1, 1], pads=[0] * 4)
+    graph = build.graph((first,))
+    least = partial_front(graph, memory="live", limits=NO_TIME_LIMIT).least
+    row = 3 * 4
+    assert (
+        least.price.peak_bytes == 40 * row + 40 * row
+    )  # the row made and the row cut out, without the network's input
+    assert least.price.extra_macs == -8 * 3 * 2 * 40
 
 
 @given(spatial_graphs(), st.sampled_from(["live", "tflm", "ort"]))

@@ -346,7 +346,7 @@ def _rewrites(job: Job, search: StripSearch, plan: PartialPlan) -> tuple[Rewrite
         first, last = graph.ops[part.first].name, graph.ops[part.stop - 1].name
         recomputed = f", {len(part.recomputed)} operators recomputed" if part.recomputed else ""
         gained = max(max(live[part.first : part.stop]) - plan.price.peak_bytes, 0)
-        how = f"in {part.strips} strips{recomputed}"
+        how = f"in {counted(part.strips, 'strip')}{recomputed}"
         short = f"{operator_name(first)} to {operator_name(last)} {how}"
         graphs.append(Rewrite(f"{first} to {last} {how}", (), "row-wise", gained, short))
     return tuple(graphs)

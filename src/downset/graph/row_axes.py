@@ -298,10 +298,11 @@ class _Spread:
                 self._fix(op.outputs[0], place)
                 self._through()
 
-    def _fix(self, tensor: int, dimension: int) -> None:
+    def _fix(self, tensor: int, dimension: int, *, least: int = 2) -> None:
+        """Take a dimension of at least so many rows as those of a tensor that has none. One row is one of a slice."""
         meta = self._graph.tensors[tensor]
         is_fixed = self._rows[tensor] is not None or meta.role != "activation"
-        if not is_fixed and 0 <= dimension < len(meta.shape) and meta.shape[dimension] > 1:
+        if not is_fixed and 0 <= dimension < len(meta.shape) and meta.shape[dimension] >= least:
             self._rows[tensor] = dimension
             self._waiting.append(tensor)
 
@@ -325,7 +326,7 @@ class _Spread:
                 continue
             for result in op.outputs:
                 if result != ABSENT and len(self._graph.tensors[result].shape) == rank:
-                    self._fix(result, place)
+                    self._fix(result, place, least=1 if kind_of(op.kind).rows == "slice" else 2)
                     if back:
                         self._backward(op, result)
 

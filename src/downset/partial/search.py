@@ -195,8 +195,12 @@ class _PartialSearch:
     made_by: Sequence[int] = field(init=False)
     read_by: Sequence[Sequence[int]] = field(init=False)
 
+    read_until: Sequence[int] = field(init=False)
+    """`_spared_until` of the network."""
+
     def __post_init__(self) -> None:
         self.made_by, self.read_by = self.graph.producers(), self.graph.consumers()
+        self.read_until = _spared_until(self.form)
         self.shown = self.options = Options(self.pricing.around.transient)
 
     def list_segments(self, cuts: Cuts, listing: Clock) -> tuple[Cuts, list[Segment]]:
@@ -232,7 +236,7 @@ class _PartialSearch:
         other segments strips save nothing, so a plan without them is as good."""
         whole = self.shown.whole
         above = (0, *accumulate(int(nbytes > bound) for nbytes in whole))
-        read_until = _spared_until(self.form)
+        read_until = self.read_until
         useful, sparing = [], []
         for segment in segments:
             if above[segment.first] < above[segment.stop]:
@@ -273,12 +277,14 @@ class _PartialSearch:
         return min(prices, default=None)
 
     def _strips(self, segment: Segment) -> list[tuple[bool, int]]:
-        """The pairs (even, strips) to try, from few strips to many."""
+        """The pairs (even, strips) to try, from few strips to many. One strip leaves out rows that nothing reads."""
         plans = []
         for even in (False, True):
             rows = self.pricing.most_strips(segment, even=even)
             counts = {-(-rows // height) for height in range(1, rows)}
-            most = self.limits.max_strips or rows
+            if self.read_until[segment.first] < segment.stop and not even:
+                counts.add(1)
+            most = self.limits.max_strips or max(rows, 1)
             plans += [(count, even) for count in counts if count <= most]
         return [(even, count) for count, even in sorted(plans)]
 

@@ -1,9 +1,9 @@
 """A segment in strips, as a sequence of steps that compute, cut out and join pieces of tensors (`pieces`).
 
-`price` counts the bytes of these steps. Each strip makes some rows of the
-results, and before these the rows that it needs of every tensor inside. An operator is *kept* or *recomputed*. A kept
-operator computes each row once, and rows that later strips read again stay in memory. Of a recomputed one each strip
-computes all rows that it reads, and no rows stay.
+`price` counts the bytes of these steps. Each strip makes some rows of the results, and before these the rows that it
+needs of every tensor inside. An operator is *kept* or *recomputed*. A kept operator computes each row once, from the
+first that is needed, and rows that later strips read again stay in memory. Of a recomputed one each strip computes all
+rows that it reads, and no rows stay.
 
     strip 0   input rows 0-4 ─ conv ─ rows 0-3 ─ conv ─ result rows 0-2
                                       rows 2-3 stay
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from downset.errors import UnsupportedError
 from downset.graph.core import Graph
-from downset.graph.row_form import Interval, RowForm, equal_strips, hull
+from downset.graph.row_form import Interval, RowForm, equal_strips, hull, needed
 from downset.partial.pieces import Piece, PieceWriter, StripStep, rows_read
 from downset.partial.segments import Segment
 
@@ -134,7 +134,7 @@ def _new_rows(
     """By strip and operator: the rows that the operator computes in the strip, if any. `paces`: by strip and tensor,
     the row up to which kept operators compute at least."""
     parts = {tensor: equal_strips(form.rows[tensor], strips) for tensor in segment.results}
-    made_before = dict.fromkeys(segment.operators, 0)
+    made_before = _first_rows(form, segment)
     new_rows = []
     for number, pace in enumerate(paces):
         strip = number - len(paces) + strips
@@ -156,6 +156,13 @@ def _new_rows(
                 wanted[tensor] = hull(wanted.get(tensor, _NONE), rows)
         new_rows.append(new)
     return tuple(new_rows)
+
+
+def _first_rows(form: RowForm, segment: Segment) -> dict[int, int]:
+    """By operator: the first row of its results that rows of the segment's results are made from."""
+    touched = needed(form, segment.operators, {tensor: (0, form.rows[tensor]) for tensor in segment.results})
+    outputs = ((index, form.ops[index].outputs) for index in segment.operators)
+    return {index: min((touched[one][0] for one in made if one in touched), default=0) for index, made in outputs}
 
 
 def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[int, Interval], ...]:
