@@ -131,10 +131,11 @@ $(VENV)/demo.stamp: pyproject.toml locks/demo.txt $(shell find src native -type 
 
 $(VENV)/dev.stamp: pyproject.toml locks/dev.txt locks/torch.txt CMakeLists.txt $(shell find native -type f) | $(VENV)/bin/pip
 	$(INSTALL) locks/dev.txt
-	$(INSTALL) locks/torch.txt || { echo "torch: no locked wheel for this platform; taking one by version"; \
-		$(BIN)/pip install -q --no-deps --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch; }
+	$(BUILD) $(STRICT) -e . & ours=$$!; \
+	{ $(INSTALL) locks/torch.txt || { echo "torch: no locked wheel for this platform; taking one by version"; \
+		$(BIN)/pip install -q --no-deps --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch; }; }; \
+	torch=$$?; wait $$ours && exit $$torch
 	$(COMPILE)
-	$(BUILD) $(STRICT) -e .
 	touch $@
 
 lock: $(VENV)/bin/pip  ## renew what demo and test install; UV="--upgrade-package NAME": one package only

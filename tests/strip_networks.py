@@ -141,7 +141,8 @@ class StripNet(TfliteNet):
         return self.add_op("SPLIT", (self.constant(3), x), self.shape(x), "SplitOptions", like=x, numSplits=1)
 
     def sliced(self, x, draw):
-        """Positions along one dimension, by a SLICE, or by a STRIDED_SLICE with steps and masks."""
+        """Positions along one dimension, by a SLICE, or by a STRIDED_SLICE with steps and masks, which may take one
+        position without its dimension."""
         shape = list(self.shape(x))
         axis = draw(st.sampled_from([1, 1, 2, 3]))
         begin = draw(st.integers(0, min(2, shape[axis] - 1)))
@@ -159,6 +160,15 @@ class StripNet(TfliteNet):
             "beginMask": 0b1111 & ~(1 << axis) if draw(st.booleans()) else 0,
             "endMask": draw(st.sampled_from([0, 15])),
         }
+        if draw(st.integers(0, 3)) == 0:
+            begins[axis], ends[axis] = begin - counted * ends[axis], begin + 1
+            bounds = [self.constant(one) for one in (begins, ends, [1] * 4)]
+            shape = [size for place, size in enumerate(self.shape(x)) if place != axis]
+            one = self.add_op(
+                "STRIDED_SLICE", (x, *bounds), shape, "StridedSliceOptions", like=x, shrinkAxisMask=1 << axis
+            )
+            shape.insert(axis, 1)
+            return self.add_op("EXPAND_DIMS", (one, self.constant([axis])), shape, "ExpandDimsOptions", like=one)
         bounds = [self.constant(one) for one in (begins, ends, steps)]
         return self.add_op("STRIDED_SLICE", (x, *bounds), shape, "StridedSliceOptions", like=x, **masks)
 

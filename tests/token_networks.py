@@ -167,7 +167,20 @@ def token_networks(draw):
         x = net.op("Conv", [x, net.drawn(2, width, 3, 3)], (1, 2, rows, columns), pads=[1] * 4)
     elif draw(st.booleans()):
         x = net.op("Softmax", [net.transpose(x, 0, 2, 1)], (1, width, tokens), axis=draw(st.sampled_from([1, 2])))
+    elif draw(st.booleans()):
+        x = _one_token(draw, net, net.same("Sigmoid", net.linear(x, 3 * width)))
     return net.model(x)
+
+
+def _one_token(draw, net, x):
+    """One token of all, by its place from either end: with its dimension or without."""
+    _, tokens, width = net.shape[x]
+    place = draw(st.integers(-tokens, tokens - 1))
+    if draw(st.booleans()):
+        bounds = (place, place + 1 or 1 << 31, 1)
+        return net.op("Slice", [x, *(net.constant(np.array([one], np.int64)) for one in bounds)], (1, 1, width))
+    index = draw(st.sampled_from([np.int64(place), np.array([place], np.int64)]))
+    return net.op("Gather", [x, net.constant(index)], (1, *index.shape, width), axis=1)
 
 
 @st.composite

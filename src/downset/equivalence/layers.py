@@ -28,6 +28,7 @@ __all__ = [
     "reshaped",
     "softmax",
     "transposed",
+    "unbound",
 ]
 
 Sizes = Sequence[int]
@@ -144,15 +145,46 @@ def transposed(place: Place, node: FileNode, out: Box) -> None:
 
 
 def gathered(place: Place, node: FileNode, out: Box) -> None:
-    """A Gather: a box of the indices, and all of the data along its axis."""
+    """A Gather: a box of the indices, and all of the data along its axis; or a single position of the data, which the
+    input of the part has at another place."""
     same_settings(place.node, node)
     data, indices = (whole(place.first.values[value]) for value in node.inputs)
     axis = number(node, "axis", 0) % len(data)
+    if _takes_one(place, node, axis, out):
+        return
     behind = axis + len(indices)
     if node.kind != "Gather" or len(out) != len(data) - 1 + len(indices):
         raise Unproven("its dimensions are not understood")
     place.holds(0, node.inputs[0], (*out[:axis], data[axis], *out[behind:]))
     place.holds(1, node.inputs[1], out[axis:behind])
+
+
+def _takes_one(place: Place, node: FileNode, axis: int, out: Box) -> bool:
+    """Whether both take the same single position of the data along the axis, each by a constant."""
+    indices = place.first.values[node.inputs[1]], place.second.values[place.node.inputs[1]]
+    theirs, ours = (one.as_constant for one in indices)
+    if theirs.content is None or ours.content is None or theirs.shape != ours.shape or math.prod(ours.shape or ()) != 1:
+        return False
+    if not {theirs.dtype, ours.dtype} <= {"int32", "int64"}:
+        return False
+    wanted, index = (int(array_of(one).reshape(-1)[0]) for one in (theirs, ours))
+    extent, rank = whole(place.first.values[node.inputs[0]])[axis][1], len(theirs.shape or ())
+    for box in place.boxes(0, node.inputs[0]):
+        low, high = box[axis]
+        at = low + index + (high - low if index < 0 else 0)
+        same = at == wanted + (extent if wanted < 0 else 0) and low <= at < high
+        if same and (*box[:axis], *[(0, 1)] * rank, *box[axis + 1 :]) == out:
+            return True
+    return False
+
+
+def unbound(place: Place, node: FileNode, out: Box) -> None:
+    """A call with a result for each position of a dimension, which the results lack: a box of each."""
+    same_settings(place.node, node)
+    full, axis = whole(place.first.values[node.inputs[0]]), number(node, "axis", 0)
+    if len(place.node.outputs) != len(node.outputs) or len(out) != len(full) - 1:
+        raise Unproven("its dimensions are not understood")
+    place.holds(0, node.inputs[0], (*out[:axis], full[axis], *out[axis:]))
 
 
 def divided(place: Place, node: FileNode, out: Box, result: int) -> None:

@@ -220,6 +220,8 @@ class PartsProof:
                 raise Unproven(f"its result {result} is not one of the original's")
             if node.kind in ("Split", "SPLIT", "SPLIT_V") and node.kind == original.kind:
                 layers.divided(place, original, out.box, result)
+            elif node.kind == "Unbind":
+                layers.unbound(place, original, out.box)
             elif node.kind in LAYER_NORMS and node.kind == original.kind and result in (0, 3):
                 layers.layer_norm(place, original, out.box)
             else:
@@ -405,6 +407,7 @@ _IDENTITIES = {
     **dict.fromkeys(PRODUCTS, layers.product),
     "FULLY_CONNECTED": layers.connected,
     "Gather": layers.gathered,
+    "Unbind": layers.unbound,
     ATTENTION: layers.attention,
     "Resize": layers.repeated,
     **dict.fromkeys(("Slice", "SLICE", "STRIDED_SLICE"), resliced),

@@ -81,7 +81,7 @@ def meaning_of(call: TorchCall) -> Meaning | None:
     """The meaning of a call; None where it is not known."""
     space, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
-    if space != "aten" or (call.several and name not in _DIVIDING) or not call.results or "out" in overload:
+    if space != "aten" or (call.several and name not in _SEVERAL) or not call.results or "out" in overload:
         return None
     reader, plain = _READERS.get(name), name.removesuffix("_")
     try:
@@ -191,6 +191,19 @@ def _slice(read: Arguments) -> Meaning:
     end = (1 << 63) - 1 if end is None else integer(end)
     bounds = [np.array([value], np.int64) for value in (start, end, axis, step)]
     return Meaning("Slice", {}, (source, *bounds))
+
+
+def _selection(read: Arguments) -> Meaning:
+    """One position of a dimension, which the result lacks: TFLite has such a slice."""
+    source, axis, index = read(0, "self"), axis_of(read(1, "dim"), rank_of(read(0, "self"))), integer(read(2, "index"))
+    masks = {"beginMask": (2, ~(1 << axis)), "endMask": (2, ~(1 << axis)), "shrinkAxisMask": (2, 1 << axis)}
+    begin = np.where(np.arange(rank_of(source)) == axis, index, 0)
+    return Meaning("STRIDED_SLICE", masks, (source, begin, begin + 1, np.ones_like(begin)))
+
+
+def _unbinding(read: Arguments) -> Meaning:
+    source = read(0, "self")
+    return Meaning("Unbind", {"axis": (2, axis_of(read(1, "dim", 0), rank_of(source)))}, (source,))
 
 
 def _reshape(read: Arguments) -> Meaning:
@@ -340,6 +353,8 @@ def _division(read: Arguments) -> Meaning:
 
 
 _DIVIDING = ("split", "split_with_sizes", "chunk")
+_SEVERAL = (*_DIVIDING, "unbind")
+"""Operators with several results."""
 
 
 def _identity(read: Arguments) -> Meaning:
@@ -364,6 +379,8 @@ _READERS: Mapping[str, Callable[[Arguments], Meaning]] = {
     **dict.fromkeys(("slice", "slice_copy"), _slice),
     **dict.fromkeys(("view", "reshape", "flatten", "unsqueeze", "squeeze"), _reshape),
     **dict.fromkeys(_DIVIDING, _division),
+    "unbind": _unbinding,
+    "select": _selection,
     "permute": _permutation,
     "transpose": _transposition,
     "softmax": _softmax,

@@ -13,9 +13,10 @@ import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.kinds import kind_of
 from downset.graph.row_form import SAME, AxisMap
 
-__all__ = ["pad_map", "pad_sides", "resize_map", "slice_map"]
+__all__ = ["pad_map", "pad_sides", "position_map", "resize_map", "slice_map", "taken_position"]
 
 
 def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, output_rows: int) -> AxisMap | None:
@@ -140,6 +141,30 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
             offset = min(max(start + rows if start < 0 else start, 0), rows)
             return AxisMap(step, 1, offset, offset)
     return SAME
+
+
+def position_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
+    """The map of an operator that takes one position of `dimension`, so that its results lack it; None for every
+    other."""
+    if kind_of(op.kind).rows == "slice" and op.attrs.get("shrinkAxisMask", 0) >> dimension & 1:
+        return slice_map(graph, op, position, dimension)
+    index = taken_position(graph, op, dimension) if position == 0 else None
+    return None if index is None else AxisMap(1, 1, index, index)
+
+
+def taken_position(graph: Graph, op: Op, dimension: int) -> int | None:
+    """The one position that a Gather takes of a dimension of its data; None for every other operator."""
+    shape = graph.tensors[op.inputs[0]].shape
+    if kind_of(op.kind).rows != "gather" or op.attrs.get("batch_dims"):
+        return None
+    if int(op.attrs.get("axis", 0)) % len(shape) != dimension:
+        return None
+    indices = graph.constant(op.inputs[1])
+    if indices is None or indices.size != 1:
+        return None
+    index = int(indices.reshape(-1)[0])
+    index += shape[dimension] if index < 0 else 0
+    return index if 0 <= index < shape[dimension] else None
 
 
 def _odd(graph: Graph, op: Op, what: str) -> UnsupportedError:

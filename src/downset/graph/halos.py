@@ -12,7 +12,7 @@ from typing import NamedTuple, assert_never
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op
-from downset.graph.halo_maps import pad_map, resize_map, slice_map
+from downset.graph.halo_maps import pad_map, position_map, resize_map, slice_map
 from downset.graph.kinds import kind_of
 from downset.graph.row_axes import carried, channels_last, extent, inner_elements, spatial_axis, window_axis
 from downset.graph.row_form import SAME, AxisMap
@@ -240,6 +240,8 @@ def input_map(graph: Graph, op: Op, position: int, axis: int = 0) -> AxisMap | N
         raise _unknown(graph, op)
     tensor, result = op.inputs[position], op.outputs[0]
     dimension, cut = spatial_axis(graph, result, axis), spatial_axis(graph, tensor, axis)
+    if dimension is None and cut is not None:
+        return position_map(graph, op, position, cut)
     if dimension is None or cut is None or carried(graph, op, position, cut) != dimension:
         return None
     rows, output_rows = extent(graph, tensor, axis), extent(graph, result, axis)

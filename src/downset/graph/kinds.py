@@ -279,7 +279,8 @@ _PYTORCH = (
     *_all("aten::add_.Tensor aten::sub_.Tensor aten::mul_.Tensor aten::div_.Tensor", "other", executed=False),
     *_all("aten::contiguous.default aten::clone.default aten::to.dtype", "other", executed=False),
     *_all("aten::rsqrt.default aten::cos.default aten::sin.default", "other", executed=False),
-    Kind("aten::slice.Tensor", "movement", "slice", "numbers", executed=False),
+    *(Kind(f"aten::{name}", "movement", "slice", "numbers", executed=False) for name in ("select.int", "slice.Tensor")),
+    Kind("aten::unbind.int", "movement", "reduction", "numbers", executed=False),
     *_all("aten::upsample_nearest2d.vec aten::upsample_nearest2d.default", "movement", "resize", executed=False),
     Kind("aten::scaled_dot_product_attention.default", "other", "attention", executed=False, needs=3),
 )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
-from downset.graph.halo_maps import pad_sides
+from downset.graph.halo_maps import pad_sides, taken_position
 from downset.graph.halos import Window, begins_inside, broadcast_axis, channels_last, spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
@@ -74,7 +74,7 @@ def given_rows(
     its result: that input would need more rows.
     """
     op, row_op = graph.ops[index], form.ops[index]
-    if _as_it_is(graph, form, index, output_rows, read) or not op.inputs:
+    if _as_it_is(form, index, output_rows, read) or not op.inputs:
         return output_rows
     first = read.get(op.inputs[0], (0, 0))
     match kind_of(op.kind).rows:
@@ -112,10 +112,10 @@ def given_rows(
             return output_rows
 
 
-def _as_it_is(graph: Graph, form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]) -> bool:
+def _as_it_is(form: RowForm, index: int, output_rows: Interval, read: Mapping[int, Interval]) -> bool:
     """Whether the operator reads all rows and makes all rows, as in the network."""
-    op, row_op = graph.ops[index], form.ops[index]
-    if row_op.whole or spatial_axis(graph, op.outputs[0], form.axis) is None:
+    row_op = form.ops[index]
+    if row_op.whole:
         return True
     return output_rows == (0, row_op.rows) and all(rows == (0, form.rows[t]) for t, rows in read.items())
 
@@ -191,7 +191,7 @@ class StripOps:
         results and the rows that they hold (see `given_rows`)."""
         op = self._graph.ops[index]
         attrs, result_rows = dict(op.attrs), output_rows
-        if not _as_it_is(self._graph, self._form, index, output_rows, read):
+        if not _as_it_is(self._form, index, output_rows, read):
             inputs = tuple(self._broadcast(op, position, tensor, output_rows) for position, tensor in enumerate(inputs))
             result_rows = given_rows(self._graph, self._form, index, output_rows, read)
             inputs, attrs = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), result_rows)
@@ -246,7 +246,9 @@ class StripOps:
                 return self._sliced(op, inputs, attrs, read)
             case "reshape":
                 return self._reshaped(op, inputs, result_rows), attrs
-            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "product" | "gather":
+            case "gather":
+                return self._gathered(op, inputs, read), attrs
+            case "unknown" | "whole" | "same" | "along axis" | "from axis" | "reduction" | "product":
                 return inputs, attrs
             case "attention" | "space to depth" | "depth to space" | "transpose":
                 return inputs, attrs
@@ -370,6 +372,15 @@ class StripOps:
             self._constant(f"{op.name}{self._suffix}/{key}", np.array(value, np.int64)) for key, value in parts.items()
         ]
         return (inputs[0], *parameters), attrs
+
+    def _gathered(self, op: Op, inputs: tuple[int, ...], read: Interval) -> tuple[int, ...]:
+        """The inputs of a Gather, of which the index counts from the first row that is read where it takes one row."""
+        dimension = spatial_axis(self._graph, op.inputs[0], self._axis)
+        index = None if dimension is None else taken_position(self._graph, op, dimension)
+        old = self._graph.constant(op.inputs[1])
+        if index is None or old is None:
+            return inputs
+        return (inputs[0], self._constant(f"{op.name}{self._suffix}/index", np.full_like(old, index - read[0])))
 
     def _tflite_sliced(self, op: Op, inputs: tuple[int, ...], read: Interval) -> tuple[int, ...]:
         """The inputs of TFLite's SLICE, with a begin and a size by dimension, or STRIDED_SLICE, with a begin, an end

@@ -36,7 +36,7 @@ def translated(call: TorchCall) -> Kind:
     positions = itertools.count()
     args, kwargs = _plain(list(call.args), positions), _plain(dict(call.kwargs), positions)
     attrs = {"call": {"args": args, "kwargs": kwargs}}
-    return f"aten::{name}", attrs if name != "slice.Tensor" else {**attrs, **_bounds(call)}
+    return f"aten::{name}", {**attrs, **(_GEOMETRY[name](call) if name in _GEOMETRY else {})}
 
 
 def _bounds(call: TorchCall) -> dict[str, Any]:
@@ -48,6 +48,29 @@ def _bounds(call: TorchCall) -> dict[str, Any]:
 
 
 _END = (1 << 63) - 1
+
+
+def _taken(call: TorchCall) -> dict[str, Any]:
+    """The bounds of one position, whose dimension the result lacks, as TFLite's StridedSlice states them."""
+    if call.kwargs or len(call.args) != 3:
+        return {}
+    axis, index = int(call.args[1]) % len(call.args[0].shape), int(call.args[2])
+    index += call.args[0].shape[axis] if index < 0 else 0
+    masks = {"shrinkAxisMask": 1 << axis, "newAxisMask": 0, "ellipsisMask": 0}
+    return {"axes": [axis], "starts": [index], "ends": [index + 1], **masks}
+
+
+def _divided(call: TorchCall) -> dict[str, Any]:
+    """The dimension that no result has, as ONNX's reductions state it."""
+    return {} if call.kwargs else {"axes": [int(_argument(call, 1, 0))], "keepdims": 0}
+
+
+_GEOMETRY: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "select.int": _taken,
+    "slice.Tensor": _bounds,
+    "unbind.int": _divided,
+}
+"""By operator: what the rules of its kind read of a call."""
 
 
 def _plain(argument: Any, positions: Iterator[int]) -> Any:

@@ -81,7 +81,7 @@ def _can_be_stated(graph: Graph, op: Op) -> bool:
     if kind_of(op.kind).rows == "resize":  # PyTorch multiplies places by a float
         before, behind = (graph.tensors[tensor].shape[2:] for tensor in (op.inputs[0], op.outputs[0]))
         return all(out % size == 0 and (out // size).bit_count() == 1 for size, out in zip(before, behind, strict=True))
-    if op.kind == "aten::slice.Tensor":
+    if op.kind in ("aten::slice.Tensor", "aten::select.int"):
         return "starts" in op.attrs
     if op.kind in ("aten::contiguous.default", "aten::clone.default"):  # without another layout
         return not op.attrs["call"]["args"][1:] and not op.attrs["call"]["kwargs"]

@@ -131,6 +131,8 @@ class _BodyWriter:
             arguments = _with_size(arguments, list(shape[2:]))
         elif rows == "slice":
             bounds = {"dim": op.attrs["axes"], "start": op.attrs["starts"], "end": op.attrs["ends"]}
+            if name == "select":
+                bounds = {"dim": op.attrs["axes"], "index": op.attrs["starts"]}
             stated = [argument(name, {"as_int": value}) for name, (value,) in bounds.items()]
             arguments = [arguments[0], *stated]
         return f"{name.removesuffix('_')}.{overload}", arguments
