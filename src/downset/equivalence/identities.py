@@ -201,10 +201,13 @@ def sliced(place: Place, out: Claim) -> None:
     for box in [*place.boxes(0, out.of), *boxes]:
         cut = list(box)
         for start, end, axis in zip(starts, ends, axes if axes is not None else range(len(starts)), strict=True):
+            if not 0 <= axis < len(box):
+                raise Unproven("it counts its axes from the last")
             low, high = box[axis]
-            if not 0 <= start <= end or not 0 <= axis < len(box):
-                raise Unproven("it counts from the end")
-            cut[axis] = (min(low + start, high), min(low + end, high))
+            first, last = (min(max(one + (high if one < 0 else low), low), high) for one in (start, end))
+            if first > last:
+                raise Unproven("it takes nothing")
+            cut[axis] = (first, last)
         if tuple(cut) == out.box:
             return
     raise Unproven(f"it does not cut {box_text(out.box)} out")

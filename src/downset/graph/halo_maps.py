@@ -16,7 +16,7 @@ from downset.graph.core import ABSENT, Graph, Op
 from downset.graph.kinds import kind_of
 from downset.graph.row_form import SAME, AxisMap
 
-__all__ = ["pad_map", "pad_sides", "position_map", "resize_map", "slice_map", "taken_position"]
+__all__ = ["counts_from_end", "pad_map", "pad_sides", "position_map", "resize_map", "slice_map", "taken_position"]
 
 
 def resize_map(graph: Graph, op: Op, position: int, dimension: int, rows: int, output_rows: int) -> AxisMap | None:
@@ -117,6 +117,20 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
         return None
     if op.kind.startswith("tflite::"):
         return _tflite_slice(graph, op, dimension)
+    begins = _begins(graph, op)
+    if begins is None:
+        return None
+    start, step = begins.get(dimension, (0, 1))
+    if step < 1:
+        return None
+    rows = graph.tensors[op.inputs[0]].shape[dimension]
+    offset = min(max(start + rows if start < 0 else start, 0), rows)
+    return AxisMap(step, 1, offset, offset)
+
+
+def _begins(graph: Graph, op: Op) -> dict[int, tuple[int, int]] | None:
+    """By dimension that a slice of ONNX's form cuts: (its start, its step). None where these are not constant."""
+    rank = len(graph.tensors[op.inputs[0]].shape)
     if len(op.inputs) > 1:
         values = [None if tensor == ABSENT else graph.constant(tensor) for tensor in op.inputs[1:]]
         if any(value is None for value in values):
@@ -130,17 +144,19 @@ def slice_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | 
     else:
         starts = op.attrs["starts"]
         axes, steps = op.attrs.get("axes", list(range(len(starts)))), [1] * len(starts)
-    shape = graph.tensors[op.inputs[0]].shape
-    rows = shape[dimension]
     if not len(starts) == len(axes) == len(steps):
         raise _odd(graph, op, "starts")
-    for start, along, step in zip(starts, axes, steps, strict=True):
-        if along % len(shape) == dimension:
-            if step < 1:
-                return None
-            offset = min(max(start + rows if start < 0 else start, 0), rows)
-            return AxisMap(step, 1, offset, offset)
-    return SAME
+    return {axis % rank: (int(start), int(step)) for axis, start, step in zip(axes, starts, steps, strict=True)}
+
+
+def counts_from_end(graph: Graph, op: Op, dimension: int) -> bool:
+    """Whether an operator of an ONNX file takes positions of its first input that are counted from the last one."""
+    if kind_of(op.kind).rows == "slice":
+        return ((_begins(graph, op) or {}).get(dimension) or (0, 1))[0] < 0
+    if taken_position(graph, op, dimension) is None:
+        return False
+    indices = graph.constant(op.inputs[1])
+    return indices is not None and int(indices.reshape(-1)[0]) < 0
 
 
 def position_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:

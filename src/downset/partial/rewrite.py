@@ -11,13 +11,15 @@ from downset.errors import UsageError
 from downset.graph.core import Graph, Op
 from downset.graph.cost import row_form
 from downset.graph.edit import Edit
+from downset.graph.halo_maps import counts_from_end
 from downset.graph.halos import channels_last, spatial_axis
+from downset.graph.kinds import kind_of
 from downset.graph.parts import along
 from downset.graph.row_form import Interval, RowForm
 from downset.partial.pieces import Piece, StripStep
 from downset.partial.segments import Segment, computed_whole, computing, find_segment
 from downset.partial.strip_program import strip_program
-from downset.rewrites.strips import StripOps
+from downset.rewrites.strips import OpenRows, StripOps
 
 __all__ = ["InStrips", "in_strips", "reordered", "step_operators"]
 
@@ -108,7 +110,9 @@ def step_operators(
     strip."""
     ops: list[Op] = []
     settings: list[int] = []
-    open_rows = word == "strip" and edit.graph.source.format == "onnx"
+    open_rows: OpenRows = "rest" if word == "strip" and edit.graph.source.format == "onnx" else ""
+    if open_rows and _takes_last_rows(edit.graph, form, program):
+        open_rows = "last"
     for step in program.steps:
         strip = StripOps(edit.graph, form, edit.add_tensor, suffix=f"/{word}{step.strip}", open_rows=open_rows)
         if step.kind == "compute":
@@ -123,6 +127,15 @@ def step_operators(
         ops += strip.ops
         settings += [step.op if op.kind == edit.graph.ops[step.op].kind else -1 for op in strip.ops]
     return ops, settings
+
+
+def _takes_last_rows(graph: Graph, form: RowForm, program: Program) -> bool:
+    """Whether one strip makes what a slice takes that counts from the last row, where this is."""
+    computed = (graph.ops[step.op] for step in program.steps if step.kind == "compute")
+    taking = [op for op in computed if kind_of(op.kind).rows in ("slice", "gather")]
+    axes = [spatial_axis(graph, op.inputs[0], form.axis) for op in taking]
+    from_end = (axis is not None and counts_from_end(graph, op, axis) for op, axis in zip(taking, axes, strict=True))
+    return not any(step.strip for step in program.steps) and any(from_end)
 
 
 def _computed(graph: Graph, strip: StripOps, program: Program, step: StripStep, place: dict[int, int]) -> None:

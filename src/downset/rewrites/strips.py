@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, assert_never
+from typing import Any, Literal, Protocol, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import Interval, RowForm, needed
 
-__all__ = ["Held", "StripOps", "given_rows", "strip_pads"]
+__all__ = ["Held", "OpenRows", "StripOps", "given_rows", "strip_pads"]
 
 Held = tuple[int, Interval]
 """A tensor that holds some rows of another: its index, and the rows."""
@@ -120,11 +120,16 @@ def _as_it_is(form: RowForm, index: int, output_rows: Interval, read: Mapping[in
     return output_rows == (0, row_op.rows) and all(rows == (0, form.rows[t]) for t, rows in read.items())
 
 
+OpenRows = Literal["", "rest", "last"]
+"""What slices up to the last row take at other sizes: as many rows as now from the same one, all that are left, or as
+many before the last."""
+
+
 class StripOps:
     """Adds the operators of one strip. `form` is `cost.row_form(graph)` along the axis that is cut. `slices`: tensors
-    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `open_rows`: slices up to the
-    last row take all that are left, at any size. `ops`: the operators so far. `origins`: for each, the operator of the
-    graph whose rows it computes, or -1 for one that only cuts out rows."""
+    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `ops`: the
+    operators so far. `origins`: for each, the operator of the graph whose rows it computes, or -1 for one that only
+    cuts out rows."""
 
     def __init__(
         self,
@@ -134,7 +139,7 @@ class StripOps:
         *,
         suffix: str,
         slices: Mapping[int, Held] = MappingProxyType({}),
-        open_rows: bool = False,
+        open_rows: OpenRows = "",
     ) -> None:
         self._graph, self._form, self._axis, self._open_rows = graph, form, form.axis, open_rows
         self._add_tensor, self._suffix = add_tensor, suffix
@@ -403,8 +408,9 @@ class StripOps:
         assert dimension is not None
         meta = self._graph.tensors[like]
         shape = (*meta.shape[:dimension], rows[1] - rows[0], *meta.shape[dimension + 1 :])
-        to_end = self._open_rows and rows[1] == meta.shape[dimension]
-        parts = {"starts": rows[0] - first, "ends": _END if to_end else rows[1] - first, "axes": dimension}
+        to_end = self._open_rows != "" and rows[1] == meta.shape[dimension]
+        start = rows[0] - (meta.shape[dimension] if to_end and self._open_rows == "last" and not first else first)
+        parts = {"starts": start, "ends": _END if to_end else rows[1] - first, "axes": dimension}
         bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
         result = self._add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
         self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))
