@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import re
 import shlex
 
@@ -14,12 +15,15 @@ from onnx import TensorProto, helper
 import downset as ds
 from downset.commands.options import parse_dims
 from downset.commands.wording import command_named, worded
+from downset.equivalence.prove import prove
 from downset.errors import UsageError
 from downset.fitting.planning import sizes_first
 from downset.formats.onnx.open_axes import open_axes, other_shapes, resized
 from downset.formats.onnx.write import export_onnx
 from downset.formats.reading import open_sizes
 from downset.messages import Message, Setting
+from downset.partial.rewrite import in_strips
+from downset.partial.search import PartialLimits, partial_front
 from downset.reports.fit_document import fit_document
 from downset.reports.json_form import json_of
 from downset.results.sessions import FILE_ORDER
@@ -154,6 +158,32 @@ def test_strips_of_open_tokens_compute_the_same_at_any_number_of_them(tmp_path, 
         feeds = {"x": random.standard_normal((int(random.integers(1, 3)), tokens, 16)).astype(np.float32)}
         (ours,), (theirs,) = (outputs(one, feeds, LEVELS.ORT_DISABLE_ALL) for one in (fitted, path))
         assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Gather", "Slice"])
+@pytest.mark.parametrize("place", [-1, -2, 0, 1])
+def test_one_token_of_an_open_number_is_made_alone(tmp_path, kind, place):
+    """As the last token's logits: by its place from either end, at any number of tokens that has it."""
+    net = Net(0)
+    wide = net.op("Relu", net.op("MatMul", "x", net.weight(8, 24)))
+    wide = net.op("MatMul", wide, net.weight(24, 40))
+    if kind == "Gather":
+        net.nodes.append(helper.make_node("Gather", [wide, net.constant(np.int64(place))], ["y"], name="y", axis=1))
+    else:
+        bounds = [net.constant(np.array([one], np.int64)) for one in (place, place + 1 or 1 << 31, 1)]
+        net.nodes.append(helper.make_node("Slice", [wide, *bounds], ["y"], name="y"))
+    shape = ["batch", 40] if kind == "Gather" else ["batch", "taken", 40]
+    path = net.save(tmp_path / "m.onnx", {"x": ["batch", "tokens", 8]}, {"y": shape})
+    graph = ds.load(path, shapes={"x": (1, 16, 8)})
+    least = partial_front(graph, memory="ort", limits=PartialLimits(time_limit_s=math.inf)).least
+    assert [part.strips for part in least.segments] == [1] and least.price.extra_macs == -15 * (8 * 24 + 24 * 40)
+    striped = in_strips(graph, least.segments)
+    export_onnx(tmp_path / "f.onnx", striped, range(len(striped.ops)))
+    assert prove(path, tmp_path / "f.onnx", shapes={"x": (1, 16, 8)}).reason == ""
+    for tokens in (16, 17, 3, 2, 300):
+        feeds = {"x": np.random.default_rng(tokens).standard_normal((2, tokens, 8)).astype(np.float32)}
+        (ours,), (theirs,) = (outputs(one, feeds, LEVELS.ORT_DISABLE_ALL) for one in (tmp_path / "f.onnx", path))
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 

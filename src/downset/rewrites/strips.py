@@ -121,8 +121,8 @@ def _as_it_is(form: RowForm, index: int, output_rows: Interval, read: Mapping[in
 
 
 OpenRows = Literal["", "rest", "last"]
-"""What slices up to the last row take at other sizes: as many rows as now from the same one, all that are left, or as
-many before the last."""
+"""What slices take where there are more or fewer rows: the same rows; those, and up to the last row all that are left;
+or rows as far from the last one as now."""
 
 
 class StripOps:
@@ -409,8 +409,8 @@ class StripOps:
         meta = self._graph.tensors[like]
         shape = (*meta.shape[:dimension], rows[1] - rows[0], *meta.shape[dimension + 1 :])
         to_end = self._open_rows != "" and rows[1] == meta.shape[dimension]
-        start = rows[0] - (meta.shape[dimension] if to_end and self._open_rows == "last" and not first else first)
-        parts = {"starts": start, "ends": _END if to_end else rows[1] - first, "axes": dimension}
+        origin = meta.shape[dimension] if self._open_rows == "last" and not first else first
+        parts = {"starts": rows[0] - origin, "ends": _END if to_end else rows[1] - origin, "axes": dimension}
         bounds = [self._constant(f"{name}/{key}", np.array([value], np.int64)) for key, value in parts.items()]
         result = self._add_tensor(name, shape, meta, part=along(meta.name, dimension, *rows))
         self.ops.append(Op(name, "Slice", (source, *bounds), (result,)))
