@@ -1,5 +1,6 @@
 """A step that cannot be one graph runs on the highest rung that holds it, as the eager loop does, and says which."""
 
+import contextvars
 import copy
 import logging
 import warnings
@@ -307,6 +308,24 @@ def test_a_scaler_and_skipping_are_not_asked_for_together():
     scaler = torch.amp.GradScaler("cpu")
     with pytest.raises(ds.UsageError, match="a scaler skips what is not finite by itself"):
         ds.inductor.compile_step(model, MSE, torch.optim.SGD(model.parameters()), scaler=scaler, skip_nonfinite=True)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_step_leaves_nothing_in_the_context_of_its_thread(divided, graphs):
+    """Where what was set once stays for ever, and makes each later look-up slower."""
+    torch.manual_seed(0)
+    (model, optimizer), _ = both(Net())
+    step = ds.inductor.compile_step(model, MSE, optimizer)
+    if divided:
+        with pytest.warns(UserWarning, match="counted"):
+            step._fall_back("this rung is counted")
+    (x, y), *_ = batches(1)
+    step(x, y)
+    step(x, y)
+    before = len(contextvars.copy_context())
+    for _ in range(3):
+        step(x, y)
+    assert len(contextvars.copy_context()) == before
 
 
 def test_a_step_in_graphs_costs_no_more_frames_than_the_compiler_alone():

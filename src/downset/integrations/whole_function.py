@@ -18,7 +18,8 @@ _LOGGED = ("critical", "debug", "error", "exception", "fatal", "info", "log", "w
 
 def tracing(**settings: Any) -> AbstractContextManager[None]:
     """These settings of Dynamo, and calls of loggers are left out of graphs: also those that libraries add to
-    `logging.Logger`, such as `warning_once` of transformers."""
+    `logging.Logger`, such as `warning_once` of transformers. To be made once and entered at each call: PyTorch's object
+    stays in the thread's context for ever once it was entered."""
     import torch
 
     if not hasattr(torch._dynamo.config, "ignore_logging_functions"):

@@ -7,7 +7,7 @@ In one graph a gradient is freed as soon as its parameter is updated, and the wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -85,6 +85,7 @@ class TrainingStep:
         self._used: tuple[bool, ...] = ()  # by parameter: whether the loss of a part so far depends on it
         self._compiled: dict[_Key, Callable[..., Any]] = {}
         self._passes: dict[_Key, dict[str, Any]] = {}  # the options of each, also while it is compiled again
+        self._tracing: AbstractContextManager[None] = nullcontext()
 
     @property
     def rung(self) -> str:
@@ -234,8 +235,9 @@ class TrainingStep:
                 if key not in self._passes:
                     self._passes[key] = self._options()
                 self._compiled[key] = torch.compile(function, fullgraph=True, options=self._passes[key])
+                self._tracing = tracing(trace_autograd_ops=True)
             try:
-                with tracing(trace_autograd_ops=True):
+                with self._tracing:
                     return self._compiled[key](*arguments)
             except PlanAgain:
                 del self._compiled[key]
