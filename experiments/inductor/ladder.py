@@ -3,9 +3,10 @@
     python -m experiments.inductor --ladder [--quick] [--networks lstm,logging] [--rungs eager,torch.compile]
 
 Every rung of a network runs in a process of its own: what `compile_step` takes by itself (`taken` names it), and the
-rungs below, in turns over several rounds. `torch.compile` is PyTorch's compiler with an eager optimiser. A rung that a
-network cannot reach has no row. Peaks are the profiler's allocations, milliseconds the least median of the CPU time of
-a step, of five in each round; losses are equal. Compiled code is shared under build/inductor/ladder.
+rungs below. `torch.compile` is PyTorch's compiler with an eager optimiser. A rung that a network cannot reach has no
+row. Peaks are the profiler's allocations; losses are equal. In one more process all rungs take turns, step by step:
+milliseconds are medians of the CPU time of a step there, and `of_below` is the median, over the turns, of a step's time
+as a share of that of the rung below. Compiled code is shared under build/inductor/ladder.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
+from operator import truediv
+from statistics import median
 from typing import Any
 
 import torch
@@ -28,7 +32,7 @@ from torch.utils.checkpoint import checkpoint
 import downset as ds
 from experiments.frame import Experiment, fields, names_of
 from experiments.inductor.fresh_process import check_losses, row_of_process
-from experiments.inductor.measure import median_s, peak_bytes
+from experiments.inductor.measure import peak_bytes
 from experiments.inductor.networks import GPT, NETWORKS, Bottleneck, Case, RandWire, UNet, ViT, dlrm, images, language
 from experiments.rows import Row
 
@@ -142,34 +146,51 @@ def measured(network: str, rung: str) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         losses = [float(step()) for _ in range(5)]
-    step_cpu_s = min(median_s(step, time.process_time) for _ in range(5))
     return {
         "network": network,
         "rung": rung,
         "taken": whole.rung if whole is not None else rung,
         "why": whole.fallback if whole is not None and rung == RUNGS[0] else "",
         "peak_bytes": peak_bytes(step),
-        "step_cpu_s": step_cpu_s,
         "losses": [round(loss, 5) for loss in losses],
     }
 
 
+def timed(network: str, rungs: Sequence[str], turns: int) -> Row:
+    """By rung: (the median of a step's CPU seconds, the median of its share of the rung below in the same turn)."""
+    torch.set_num_threads(1)
+    torch._inductor.config.fallback_random = True
+    steps = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for rung in rungs:
+            torch.manual_seed(0)
+            steps.append(step_of(CASES[network](), rung)[1])
+            for _ in range(5):
+                steps[-1]()
+    seconds: list[list[float]] = [[0.0] * turns for _ in steps]
+    for turn in range(turns):
+        for number in range(len(steps)) if turn % 2 else reversed(range(len(steps))):
+            begin = time.process_time()
+            steps[number]()
+            seconds[number][turn] = time.process_time() - begin
+    below = [None, *(median(map(truediv, upper, lower)) for lower, upper in pairwise(seconds))]
+    return {rung: (median(of), share) for rung, of, share in zip(rungs, seconds, below, strict=True)}
+
+
 def rows(options: Namespace) -> Iterator[Row]:
     for network in ["guide"] if options.quick else options.networks:
-        rungs = [*reversed(options.rungs)]
-        rounds: dict[str, list[Row]] = {rung: [] for rung in rungs}
-        for _ in range(1 if options.quick else options.rounds):
-            for rung in rungs:
-                rounds[rung].append(row_of_process("ladder", network, rung, fresh=False, caches="ladder"))
-                check_losses(rounds[rung][-1], rounds[rungs[0]][0])
-        for rung in rungs:
-            row = {
-                **rounds[rung][0],
-                "peak_bytes": max(row["peak_bytes"] for row in rounds[rung]),
-                "step_cpu_s": min(row["step_cpu_s"] for row in rounds[rung]),
-            }
+        found: dict[str, Row] = {}
+        for rung in reversed(options.rungs):
+            row = row_of_process("ladder", network, rung, fresh=False, caches="ladder")
+            check_losses(row, next(iter(found.values()), row))
             if rung != RUNGS[0] or row["taken"] == RUNGS[0]:
-                yield row
+                found[rung] = row
+        turns = str(10 if options.quick else options.turns)
+        times = row_of_process("ladder", network, ",".join(found), turns, fresh=False, caches="ladder")
+        for rung, row in found.items():
+            seconds, share = times[rung]
+            yield {**row, "step_cpu_s": seconds, "of_below": share}
 
 
 def worse_than_below(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -184,14 +205,14 @@ def worse_than_below(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 
 
 def _worse(row: Row, below: Row) -> bool:
-    return bool(row["peak_bytes"] > MEMORY * below["peak_bytes"] or row["step_cpu_s"] > TIME * below["step_cpu_s"])
+    return bool(row["peak_bytes"] > MEMORY * below["peak_bytes"] or row["of_below"] > TIME)
 
 
 def told(rows: Sequence[Row]) -> None:
     for row, below in worse_than_below(rows):
         print(
             f"{row['network']}: {row['rung']} takes {row['peak_bytes'] / below['peak_bytes']:.3f} of the memory and "
-            f"{row['step_cpu_s'] / below['step_cpu_s']:.2f} of the time of {below['rung']}"
+            f"{row['of_below']:.2f} of the time of {below['rung']}"
         )
 
 
@@ -202,13 +223,14 @@ LADDER = Experiment(
         *fields("network", "rung"),
         *fields("peak_bytes", spec=","),
         ("CPU ms a step", "{step_cpu_s!m:.2f}"),
+        ("of the rung below", lambda row: None if row.get("of_below") is None else f"{row['of_below']:.2f}"),
     ),
     key=("network", "rung"),
     quick="the network of the guide; nothing written",
     options={
         "--networks": {"type": names_of(CASES), "default": [*CASES], "help": "some of them, between commas"},
         "--rungs": {"type": names_of(RUNGS), "default": RUNGS, "help": "some of them"},
-        "--rounds": {"type": int, "default": 3, "help": "how often each rung runs"},
+        "--turns": {"type": int, "default": 150, "help": "how many steps of each rung are timed"},
     },
     after=told,
 )
@@ -217,9 +239,14 @@ LADDER = Experiment(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", choices=CASES)
-    parser.add_argument("rung", choices=RUNGS)
+    parser.add_argument("rung", type=names_of(RUNGS))
+    parser.add_argument("turns", nargs="?", type=int)
     options = parser.parse_args()
-    print(json.dumps(measured(options.network, options.rung)))
+    if options.turns is None:
+        (rung,) = options.rung
+        print(json.dumps(measured(options.network, rung)))
+    else:
+        print(json.dumps(timed(options.network, options.rung, options.turns)))
 
 
 if __name__ == "__main__":
