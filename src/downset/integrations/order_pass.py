@@ -158,7 +158,7 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     chosen = order.peak_bytes < peaks[best] or (
         order.peak_bytes == peaks[best]
         and any(joined)
-        and largest_calls(overwriting, order.steps, joined) < largest_calls(overwriting, theirs, joined)
+        and largest_calls(overwriting, order.steps, joined)[:1] < largest_calls(overwriting, theirs, joined)[:1]
     )
     devices = _devices(scheduler)
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
