@@ -63,6 +63,32 @@ def test_a_table_of_convolutions_holds_what_the_profiler_sees(empty_table, monke
     monkeypatch.undo()
 
 
+def attention(q, k, v):
+    out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return out, backward(out, q, k, v, out, sums, 0.0, True)
+
+
+def test_an_attention_holds_rows_of_scores_for_each_thread(empty_table):
+    operands = [torch.randn(2, 4, 64, 8) for _ in range(3)]
+    nodes = make_fx(attention, tracing_mode="fake")(*operands).graph.nodes
+    calls = [node for node in nodes if "attention" in str(node.target)]
+    assert len(calls) == 2
+    now, held = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            table = workspaces_of(nodes)
+            held.append([table[call] for call in calls])
+            out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*operands, 0.0, True)
+            run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+            seen = profiled_bytes(lambda: run(out, *operands, out, sums, 0.0, True))  # noqa: B023
+            assert held[-1][1] == seen
+    finally:
+        torch.set_num_threads(now)
+    assert all(two > one > 0 for one, two in zip(*held, strict=True))
+
+
 def test_a_damaged_table_is_measured_again(empty_table, monkeypatch):
     graph = make_fx(convolution, tracing_mode="fake")(torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)).graph
     table = workspaces_of(graph.nodes)
