@@ -119,8 +119,11 @@ $(VENV)/bin/pip:
 
 # Packages come from locks/, by hash, and ours is built with those tools.
 INSTALL := $(BIN)/pip install -q --no-compile --no-deps --require-hashes -r
-# pip compiles modules on one core, this on all; packages have sources that do not compile, which nothing imports.
-COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > $(VENV)/compile.log || true
+# pip compiles modules on one core, this on all; packages have sources that do not compile, which nothing imports. What
+# is seldom imported is compiled when it is.
+SELDOM := /tests?/|/(pandas|pip|pygments|mypyc?|networkx|playwright|setuptools|torchgen|ortools)/|/sympy/physics/
+SELDOM := $(SELDOM)|/ray/(rllib|data|serve|tune|train|llm)/|/torch/(testing|onnx)/|/onnxruntime/(tools|transformers)/
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(SELDOM)' $(VENV)/lib > $(VENV)/compile.log || true
 BUILD := env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install -q --no-build-isolation --no-deps
 
 $(VENV)/demo.stamp: pyproject.toml locks/demo.txt $(shell find src native -type f -name '*.[pch]*') | $(VENV)/bin/pip

@@ -95,13 +95,20 @@ def held() -> list[str]:
 
 
 def rungs() -> list[str]:
-    rows = load_rows("inductor_ladder")
-    networks = [*dict.fromkeys(row["network"] for row in rows)]
-    body = [
-        [f"`{row['network']}`", row["rung"], f"{row['peak_bytes']:,}", f"{1000 * row['step_cpu_s']:.2f}"]
-        for row in sorted(rows, key=lambda row: (networks.index(row["network"]), -RUNGS.index(row["rung"])))
-    ]
-    return lines(["network", "rung", "peak bytes", "CPU ms a step"], body)
+    """Peak bytes and CPU milliseconds, with the time as a share of the rung to the left."""
+    by_network: dict[str, dict[str, Row]] = {}
+    for row in load_rows("inductor_ladder"):
+        by_network.setdefault(row["network"], {})[row["rung"]] = row
+
+    def cell(row: Row | None) -> str:
+        if row is None:
+            return "-"
+        share = "" if row["of_below"] is None else f" ({row['of_below']:.2f}x)"
+        return f"{row['peak_bytes']:,}, {1000 * row['step_cpu_s']:.2f}{share}"
+
+    order = RUNGS[::-1]
+    body = [[f"`{network}`", *(cell(of.get(rung)) for rung in order)] for network, of in by_network.items()]
+    return lines(["network", *order], body)
 
 
 TABLES: Mapping[str, Callable[[], list[str]]] = {

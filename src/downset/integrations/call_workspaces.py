@@ -1,10 +1,10 @@
 """Bytes that a library allocates inside a call, in addition to its results: measured, not assumed.
 
 A convolution on a processor copies its operands into layouts of its own, which may take more than its result; an
-attention has rows of scores for each thread. Such a call runs twice on zeros, of the shapes and strides that it has in the graph, and the allocator is watched the second
-time. What was measured is kept by operator, operands, number of threads and instructions of the processor, in the
-process and in the compiler's cache folder, so that it is measured once. Equal machines measure equal bytes; ranks on
-one machine read one table, and no plan moves a collective.
+attention has rows of scores for each thread. Such a call runs twice on zeros, of the shapes and strides that it has in
+the graph, and the allocator is watched the second time. What was measured is kept by operator, operands, number of
+threads and instructions of the processor, in the process and in the compiler's cache folder, so that it is measured
+once. Equal machines measure equal bytes; ranks on one machine read one table, and no plan moves a collective.
 """
 
 from __future__ import annotations
