@@ -180,15 +180,15 @@ def timed(network: str, rungs: Sequence[str], turns: int) -> Row:
 
 def rows(options: Namespace) -> Iterator[Row]:
     for network in ["guide"] if options.quick else options.networks:
-        found: dict[str, Row] = {}
+        reached: dict[str, Row] = {}
         for rung in reversed(options.rungs):
             row = row_of_process("ladder", network, rung, fresh=False, caches="ladder")
-            check_losses(row, next(iter(found.values()), row))
+            check_losses(row, next(iter(reached.values()), row))
             if rung != RUNGS[0] or row["taken"] == RUNGS[0]:
-                found[rung] = row
+                reached[rung] = row
         turns = str(10 if options.quick else options.turns)
-        times = row_of_process("ladder", network, ",".join(found), turns, fresh=False, caches="ladder")
-        for rung, row in found.items():
+        times = row_of_process("ladder", network, ",".join(reached), turns, fresh=False, caches="ladder")
+        for rung, row in reached.items():
             seconds, share = times[rung]
             yield {**row, "step_cpu_s": seconds, "of_below": share}
 

@@ -202,7 +202,7 @@ EXPORT = f"torch.export.save({_EXPORTED}, 'model.pt2')"
 
 
 def of_pytorch(value: object) -> str:
-    """What to do with a network that is PyTorch's own object: the end of a message, empty for all others."""
+    """The end of a message that says how PyTorch's own object becomes a file; empty for all other values."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.nn.Module):
         return f"; write a file with {EXPORT}"

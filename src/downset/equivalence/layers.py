@@ -171,8 +171,8 @@ def _takes_one(place: Place, node: FileNode, axis: int, out: Box) -> bool:
     extent, rank = whole(place.first.values[node.inputs[0]])[axis][1], len(theirs.shape or ())
     for box in place.boxes(0, node.inputs[0]):
         low, high = box[axis]
-        at = low + index + (high - low if index < 0 else 0)
-        same = at == wanted + (extent if wanted < 0 else 0) and low <= at < high
+        taken = low + index + (high - low if index < 0 else 0)
+        same = taken == wanted + (extent if wanted < 0 else 0) and low <= taken < high
         if same and (*box[:axis], *[(0, 1)] * rank, *box[axis + 1 :]) == out:
             return True
     return False

@@ -44,16 +44,16 @@ class Arguments:
         return args[position] if len(args) > position else self.call.kwargs.get(name, default)
 
     def all_read(self, reader: Callable[[Arguments], _Read]) -> _Read:
-        """What the reader makes of the arguments. Raises ValueError where the call has one that it does not read."""
-        made, behind = reader(self), self.call.names[len(self.call.args) :]
+        """The result of the reader. Raises ValueError where the call has one that it does not read."""
+        result, behind = reader(self), self.call.names[len(self.call.args) :]
         named = [name for name, _ in self.call.names]
         if not self._read.issuperset(named) or len(set(named)) != len(named) or any(kind != 2 for _, kind in behind):
             raise ValueError(named)
-        return made
+        return result
 
 
 def integer(value: Any) -> int:
-    """The value; raises TypeError where it is no integer."""
+    """The value; raises TypeError where it is not an integer."""
     if type(value) is not int:
         raise TypeError(value)
     return value
@@ -74,14 +74,14 @@ def flag(value: Any) -> int:
 
 
 def float_of(value: Any) -> Hashable:
-    """A float as a setting; raises TypeError where the value is no number."""
+    """A float as a setting; raises TypeError where the value is not a number."""
     if type(value) not in (int, float):
         raise TypeError(value)
     return number(float(value))
 
 
 def integers_in(value: Any) -> list[int]:
-    """The value; raises TypeError where it is no list of integers."""
+    """The value; raises TypeError where it is not a list of integers."""
     if not isinstance(value, list):
         raise TypeError(value)
     return [integer(item) for item in value]

@@ -1,4 +1,4 @@
-"""What a fit says about strips: notes about the arithmetic of those that ship, and what more of them would reach."""
+"""The notes of a fit about strips: the arithmetic of those that ship, and what more of them would reach."""
 
 from __future__ import annotations
 

@@ -161,8 +161,10 @@ def _new_rows(
 def _first_rows(form: RowForm, segment: Segment) -> dict[int, int]:
     """By operator: the first row of its results that rows of the segment's results are made from."""
     touched = needed(form, segment.operators, {tensor: (0, form.rows[tensor]) for tensor in segment.results})
-    outputs = ((index, form.ops[index].outputs) for index in segment.operators)
-    return {index: min((touched[one][0] for one in made if one in touched), default=0) for index, made in outputs}
+    return {
+        index: min((touched[tensor][0] for tensor in form.ops[index].outputs if tensor in touched), default=0)
+        for index in segment.operators
+    }
 
 
 def rows_of_strips(form: RowForm, segment: Segment, strips: int) -> tuple[dict[int, Interval], ...]:

@@ -121,7 +121,7 @@ def _as_it_is(form: RowForm, index: int, output_rows: Interval, read: Mapping[in
 
 
 OpenRows = Literal["", "rest", "last"]
-"""What slices take where there are more or fewer rows: the same rows; those, and up to the last row all that are left;
+"""The rows that slices take where there are more or fewer: the same; those, and up to the last row all that are left;
 or rows as far from the last one as now."""
 
 
