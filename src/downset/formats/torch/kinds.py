@@ -52,10 +52,11 @@ _END = (1 << 63) - 1
 
 def _taken(call: TorchCall) -> dict[str, Any]:
     """The bounds of one position, whose dimension the result lacks, as TFLite's StridedSlice states them."""
-    if call.kwargs or len(call.args) != 3:
+    shape = call.args[0].shape
+    if call.kwargs or len(call.args) != 3 or not shape:
         return {}
-    axis, index = int(call.args[1]) % len(call.args[0].shape), int(call.args[2])
-    index += call.args[0].shape[axis] if index < 0 else 0
+    axis, index = int(call.args[1]) % len(shape), int(call.args[2])
+    index += shape[axis] if index < 0 else 0
     masks = {"shrinkAxisMask": 1 << axis, "newAxisMask": 0, "ellipsisMask": 0}
     return {"axes": [axis], "starts": [index], "ends": [index + 1], **masks}
 
