@@ -152,11 +152,10 @@ def _begins(graph: Graph, op: Op) -> dict[int, tuple[int, int]] | None:
 def counts_from_end(graph: Graph, op: Op, dimension: int) -> bool:
     """Whether an operator of an ONNX file takes positions of its first input that are counted from the last one."""
     if kind_of(op.kind).rows == "slice":
-        return ((_begins(graph, op) or {}).get(dimension) or (0, 1))[0] < 0
-    if taken_position(graph, op, dimension) is None:
-        return False
-    indices = graph.constant(op.inputs[1])
-    return indices is not None and int(indices.reshape(-1)[0]) < 0
+        begins = _begins(graph, op)
+        return begins is not None and begins.get(dimension, (0, 1))[0] < 0
+    index = _stated_index(graph, op, dimension)
+    return index is not None and index < 0
 
 
 def position_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap | None:
@@ -170,17 +169,20 @@ def position_map(graph: Graph, op: Op, position: int, dimension: int) -> AxisMap
 
 def taken_position(graph: Graph, op: Op, dimension: int) -> int | None:
     """The one position that a Gather takes of a dimension of its data; None for every other operator."""
-    shape = graph.tensors[op.inputs[0]].shape
+    index, size = _stated_index(graph, op, dimension), graph.tensors[op.inputs[0]].shape[dimension]
+    if index is None or not -size <= index < size:
+        return None
+    return index + size if index < 0 else index
+
+
+def _stated_index(graph: Graph, op: Op, dimension: int) -> int | None:
+    """The one index of a Gather along a dimension of its data, as it is stated."""
     if kind_of(op.kind).rows != "gather" or op.attrs.get("batch_dims"):
         return None
-    if int(op.attrs.get("axis", 0)) % len(shape) != dimension:
+    if int(op.attrs.get("axis", 0)) % len(graph.tensors[op.inputs[0]].shape) != dimension:
         return None
     indices = graph.constant(op.inputs[1])
-    if indices is None or indices.size != 1:
-        return None
-    index = int(indices.reshape(-1)[0])
-    index += shape[dimension] if index < 0 else 0
-    return index if 0 <= index < shape[dimension] else None
+    return int(indices.reshape(-1)[0]) if indices is not None and indices.size == 1 else None
 
 
 def _odd(graph: Graph, op: Op, what: str) -> UnsupportedError:

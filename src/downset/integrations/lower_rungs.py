@@ -125,10 +125,11 @@ class LowerRungs:
             own = FunctionType(code, full_loss.__globals__, code.co_name)
             compiled, limited = torch.compile(own, options=self._options[key]), parts.peak_bytes is not None
             # a limit holds for all that one graph has; PyTorch would divide it at buckets of gradients
-            settings = tracing(**({"optimize_ddp": False} if limited else {})), _backward_at_once(limited)
+            traced = tracing(**({"optimize_ddp": False} if limited else {}))
+            backward = _backward_at_once(limited)
 
             def loss(inputs: Any, targets: tuple[Any, ...]) -> Any:
-                with settings[0], settings[1], autocast_of(parts):
+                with traced, backward, autocast_of(parts):
                     try:
                         return compiled(parts, inputs, targets)
                     except PlanAgain:

@@ -131,11 +131,12 @@ def step_operators(
 
 def _takes_last_rows(graph: Graph, form: RowForm, program: Program) -> bool:
     """Whether one strip makes what a slice takes that counts from the last row, where this is."""
+    if any(step.strip for step in program.steps):
+        return False
     computed = (graph.ops[step.op] for step in program.steps if step.kind == "compute")
     taking = [op for op in computed if kind_of(op.kind).rows in ("slice", "gather")]
     axes = [spatial_axis(graph, op.inputs[0], form.axis) for op in taking]
-    from_end = (axis is not None and counts_from_end(graph, op, axis) for op, axis in zip(taking, axes, strict=True))
-    return not any(step.strip for step in program.steps) and any(from_end)
+    return any(axis is not None and counts_from_end(graph, op, axis) for op, axis in zip(taking, axes, strict=True))
 
 
 def _computed(graph: Graph, strip: StripOps, program: Program, step: StripStep, place: dict[int, int]) -> None:

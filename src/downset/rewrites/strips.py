@@ -127,9 +127,9 @@ or rows as far from the last one as now."""
 
 class StripOps:
     """Adds the operators of one strip. `form` is `cost.row_form(graph)` along the axis that is cut. `slices`: tensors
-    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `ops`: the
-    operators so far. `origins`: for each, the operator of the graph whose rows it computes, or -1 for one that only
-    cuts out rows."""
+    that hold some rows of tensors of the graph. New names are the old ones with `suffix`. `ops`: the operators so
+    far. `origins`: for each, the operator of the graph whose rows it computes, or -1 for one that only cuts rows out.
+    """
 
     def __init__(
         self,

@@ -10,12 +10,14 @@ from typing import Any
 from downset.formats.torch.archive import DTYPES
 from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
-__all__ = ["ADDED_FIRST", "translated"]
-
-ADDED_FIRST = "aten.addmm.default"
-"""The call that has first what it adds to a product. The kind Gemm has it last."""
+__all__ = ["adds_first", "translated"]
 
 Kind = tuple[str, dict[str, Any]]
+
+
+def adds_first(target: str, kind: str) -> bool:
+    """Whether a call has first what it adds to a product, which its kind in the graph has last."""
+    return target == "aten.addmm.default" and kind == "Gemm"
 
 
 def translated(call: TorchCall) -> Kind:

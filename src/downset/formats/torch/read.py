@@ -15,7 +15,7 @@ from downset.extras import torch_library
 from downset.formats.torch.archive import Archive, ArchiveNode
 from downset.formats.torch.effects import earlier_calls, overwritten
 from downset.formats.torch.exported import program_of
-from downset.formats.torch.kinds import ADDED_FIRST, translated
+from downset.formats.torch.kinds import adds_first, translated
 from downset.formats.torch.program import TorchCall, TorchProgram, TorchSetting, TorchValue, values_in
 from downset.graph.core import Graph, Op, Role, Source, Tensor, tensor_bytes
 from downset.text import brief
@@ -192,7 +192,7 @@ def _graph(program: TorchProgram, path: str, *, trusted: bool = False) -> Graph:
         )
         read = tuple(number[value.name] for value in values_in((call.args, call.kwargs)))
         kind, attrs = translated(call)
-        if call.target == ADDED_FIRST and kind == "Gemm":
+        if adds_first(call.target, kind):
             read = (*read[1:], read[0])
         needed = 0
         for maker in {made_by[tensor] for tensor in read if tensor in made_by}:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from downset.formats.torch.archive import DTYPES, STRIDED
-from downset.formats.torch.kinds import ADDED_FIRST
+from downset.formats.torch.kinds import adds_first
 from downset.formats.torch.new_calls import Argument, argument, new_call
 from downset.formats.torch.program import TorchProgram
 from downset.graph.core import Graph, Op, Tensor
@@ -122,7 +122,9 @@ class _BodyWriter:
         rows = kind_of(op.kind).rows
         if rows == "attention" and len(op.inputs) > 3:
             node = {**node, "inputs": _with_mask(node["inputs"])}
-        inputs = op.inputs if f"aten.{name}.{overload}" != ADDED_FIRST else (op.inputs[-1], *op.inputs[:-1])
+        inputs = op.inputs
+        if adds_first(f"aten.{name}.{overload}", op.kind):
+            inputs = (inputs[-1], *inputs[:-1])
         left = iter(self.names[tensor] for tensor in inputs)
         arguments = [{**argument, "arg": _renamed(argument["arg"], left)} for argument in node["inputs"]]
         if rows in ("window", "transposed window"):
