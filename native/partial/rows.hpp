@@ -29,7 +29,7 @@ public:
         std::vector<Rows> wanted;
         for (std::size_t number = 0; number < count_; ++number) {
             wanted.assign(segment.rows.size(), {});
-            strip(static_cast<std::int64_t>(number) - static_cast<std::int64_t>(count_) + strips, paces[number],
+            strip(static_cast<std::int64_t>(number) - static_cast<std::int64_t>(count_) + strips, strips, paces[number],
                   recomputed, before, wanted, &rows_[number * segment.ops.size()]);
         }
     }
@@ -50,18 +50,11 @@ private:
 
     // By operator: the first row of its result that rows of the results are made from; 0 for one of which none is.
     std::vector<std::int64_t> first_rows() const {
-        std::vector<std::int64_t> first(segment_.ops.size(), 0);
-        std::vector<Rows> wanted(segment_.rows.size());
-        for (const auto tensor : segment_.results) wanted[tensor] = {0, segment_.rows[tensor]};
-        for (auto index = segment_.ops.size(); index-- > 0;) {
-            const auto& op = segment_.ops[index];
-            Rows rows;
-            for (const auto tensor : op.outputs) rows.cover(wanted[tensor]);
-            if (rows.empty()) continue;
-            first[index] = rows.start;
-            for (const auto& input : op.inputs)
-                wanted[input.tensor].cover(input.read(rows, segment_.rows[input.tensor]));
-        }
+        const auto count = segment_.ops.size();
+        std::vector<std::int64_t> first(count, 0);
+        std::vector<Rows> wanted(segment_.rows.size()), rows(count);
+        strip(0, 1, {}, std::vector<bool>(count, true), first, wanted, rows.data());
+        for (std::size_t index = 0; index < count; ++index) first[index] = rows[index].start;
         return first;
     }
 
@@ -99,12 +92,13 @@ private:
         return ends;
     }
 
-    void strip(std::int64_t number, const std::vector<std::int64_t>& pace, const std::vector<bool>& recomputed,
-               std::vector<std::int64_t>& before, std::vector<Rows>& wanted, Rows* result) const {
+    void strip(std::int64_t number, std::int64_t strips, const std::vector<std::int64_t>& pace,
+               const std::vector<bool>& recomputed, std::vector<std::int64_t>& before, std::vector<Rows>& wanted,
+               Rows* result) const {
         for (const auto tensor : segment_.results)
             if (number >= 0) {
                 const auto rows = segment_.rows[tensor];
-                const Rows part{number * rows / strips_, (number + 1) * rows / strips_};
+                const Rows part{number * rows / strips, (number + 1) * rows / strips};
                 wanted[tensor] = part.empty() ? Rows{} : part;
             }
         for (auto index = segment_.ops.size(); index-- > 0;) {
