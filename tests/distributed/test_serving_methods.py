@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from downset.clusters.model import Cluster, Device, Network
+from downset.distributed.serving.run import PipelineRun
 from downset.errors import UnsupportedError
 from downset.formats.reading import load
 from downset.pipelines.early_fused import early_fused
@@ -45,6 +46,12 @@ def check_ran(plan, ran, frames):
     assert timeline.slices and {item.task for item in timeline.slices} <= set(range(len(plan.tasks)))
 
 
+def working(plan):
+    """The names of the devices that compute."""
+    devices = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
+    return {plan.cluster.devices[device].name for device in devices}
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(method, squeezenet, tmp_path):
     graph = load(squeezenet)
@@ -57,10 +64,26 @@ def test_every_method(method, squeezenet, tmp_path):
     check_ran(plan, ran, 6)
     assert report.completed == 6 and not report.events
     assert report.period_s is None or report.period_s > 0, "too few frames for a period in a long window"
-    working = {strip.device for stage in plan.stages for block in stage.blocks for strip in block.strips}
-    working = {plan.cluster.devices[d].name for d in working}
-    assert {use.name for use in report.devices if use.computing > 0} == working
-    assert {use.name for use in report.devices if use.planned_computing > 0} == working
+    assert {use.name for use in report.devices if use.computing > 0} == working(plan)
+    assert {use.name for use in report.devices if use.planned_computing > 0} == working(plan)
+
+
+def test_reports_that_come_late_hide_no_work(squeezenet, tmp_path, monkeypatch):
+    """They put the end of a task behind those that wait for it. The picture is moved, and what was measured counts."""
+    graph = load(squeezenet)
+    plan = plan_pipeline(graph, FOUR, method="pico", time_limit_s=2)
+    reported, last = PipelineRun._reported, plan.cluster.devices[plan.tasks[-1].device].name
+
+    def late(run, device, done, now):
+        reported(run, device, done, now + (device != last))
+
+    monkeypatch.setattr(PipelineRun, "_reported", late)
+    frames = frames_of(graph, 6)
+    with running(graph, plan, tmp_path) as pipeline:
+        assert_same(list(pipeline.run(frames)), unsplit(squeezenet, frames))
+        report, (_, ran) = pipeline.report(), pipeline.ran()
+    check_ran(plan, ran, 6)
+    assert {use.name for use in report.devices if use.computing > 0} == working(plan)
 
 
 def test_what_the_plan_counts_stands_beside_what_was_measured(squeezenet, tmp_path):

@@ -151,7 +151,6 @@ def test_a_stage_of_one_group_waits_for_what_it_reads_only():
 
 def test_what_nobody_reads_any_more_is_let_go_of():
     """As soon as a step runs that waits for all readers, in the middle of a region too."""
-    import gc
     import weakref
 
     class Value:
@@ -168,7 +167,6 @@ def test_what_nobody_reads_any_more_is_let_go_of():
 
             def run(values):
                 del values[:]
-                gc.collect()
                 if step == 3:
                     left.extend(name for name, ref in alive.items() if ref() is not None)
                 made = Value()

@@ -24,7 +24,7 @@ from downset.formats.torch.write import export_torch  # noqa: E402
 from downset.graph.cost import row_form  # noqa: E402
 from downset.partial.rewrite import InStrips, in_strips  # noqa: E402
 from downset.partial.segments import computed_whole, find_segments  # noqa: E402
-from tests.effort import cases  # noqa: E402
+from tests.effort import LONG, cases  # noqa: E402
 from tests.torch_networks import drawn_file, profiled_peaks, saved  # noqa: E402
 
 
@@ -199,7 +199,7 @@ def test_strips_of_tokens_and_decoders_are_proven(tmp_path, network):
     torch.manual_seed(1)
     module, shape = NETWORKS[network]()
     path, draw, kinds = saved(tmp_path / "m.pt2", module, *shape), random.Random(5), set()
-    for number in range(14 if network in ("selections", "everyday") else 8):
+    for number in range(14 if network in ("selections", "everyday") else 8 if LONG else 5):
         striped = write_strips(path, tmp_path / f"{number}.pt2", draw)
         kinds |= {op.kind for op, place in zip(striped.ops, striped.source.op_index, strict=True) if place < 0}
         assert same(path, tmp_path / f"{number}.pt2", torch.randn(shape))

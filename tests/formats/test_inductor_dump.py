@@ -11,6 +11,7 @@ from torch._inductor import memory
 from torch._logging._internal import TorchLogsFormatter, trace_log
 
 import downset as ds
+from tests.compiled_anew import compiled_anew
 from tests.inductor_nodes import random_scheduled
 
 
@@ -58,7 +59,7 @@ def test_the_page_takes_the_dumps_out_of_a_real_trace(tmp_path, monkeypatch):
     trace_log.setLevel(logging.DEBUG)
     torch._dynamo.reset()
     try:
-        with torch._inductor.config.patch(reorder_for_peak_memory_debug=True, force_disable_caches=True):
+        with compiled_anew(reorder_for_peak_memory_debug=True):
             torch.compile(lambda x: x.mm(x).mm(x), fullgraph=True)(torch.ones(8, 8))
     finally:
         trace_log.removeHandler(handler)

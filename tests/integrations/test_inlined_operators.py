@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from downset.integrations.fx_training import traced
 from downset.integrations.training_graph import problems
+from tests.compiled_anew import compiled_anew
 from tests.integrations.test_inductor_options import Scheduled
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -48,7 +49,7 @@ def compiled(function, *inputs):
     torch._dynamo.reset()
     with (
         pytest.raises(Exception, match="Scheduled"),
-        torch._inductor.config.patch(force_disable_caches=True),
+        compiled_anew(),
         torch.no_grad(),
     ):
         torch.compile(function, fullgraph=True, options=options)(*inputs)

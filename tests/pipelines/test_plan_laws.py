@@ -68,7 +68,7 @@ def test_a_larger_window():
     assert shorter > 3
 
 
-FACTORS = (0.1, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.3) if LONG else (0.1, 0.45, 0.7, 0.9, 1.3)
+FACTORS = (0.1, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.3) if LONG else (0.1, 0.45, 0.8, 1.3)
 """Limits of latency as parts of what the plan without a limit has."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from downset.results.pipelines import Pipeline
 from downset.results.serving import DeviceUse, RanTask, Served, ServeEvent, percentiles
@@ -41,19 +41,12 @@ class ServeRecord:
         """Begin to count time: the first frame can be let in."""
         self._start_s = now
 
-    def computed(self, device: str, frame: int, seconds: Mapping[int, float], now: float) -> None:
-        """Note that a device has computed these tasks of a frame, one after another, until `now`."""
-        begin = now - sum(seconds.values())
-        for task, took in seconds.items():
-            self._busy[device]["computing"] += took
-            self._ran(frame, task, begin, begin + took)
-            begin += took
+    def computed(self, device: str, seconds: float) -> None:
+        """Note how long a device has computed, as it measured it."""
+        self._busy[device]["computing"] += seconds
 
-    def transferred(self, frame: int, task: int, seconds: float, now: float) -> None:
-        """Note that a transfer of the plan has ended."""
-        self._ran(frame, task, now - seconds, now)
-
-    def _ran(self, frame: int, task: int, begin: float, end: float) -> None:
+    def task_ran(self, frame: int, task: int, begin: float, end: float) -> None:
+        """Note when a task of the plan began and ended, by the clock of this process."""
         self._tasks.append((frame, task, max(0.0, self.since_start_s(begin)), self.since_start_s(end)))
 
     def moved(self, source: str, target: str, seconds: float, now: float) -> None:

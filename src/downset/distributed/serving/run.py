@@ -267,7 +267,8 @@ class PipelineRun:
 
     def _count_in(self, frame: _FrameReport) -> None:
         """Record the tasks of a frame. Clocks of devices are compared by the arrival of their reports, so that a task
-        may seem to begin before those that it waits for have ended: it counts from their end."""
+        may seem to begin before those that it waits for have ended: pictures show it from their end on, and what its
+        device measured counts in full."""
         record, pace, plan = self._events.record, self._events.pace, self._plan
         ends: dict[int, float] = {}
         for number, task in enumerate(plan.tasks):
@@ -275,8 +276,9 @@ class PipelineRun:
             seconds, end = frame.done[number, device]
             begin = max([end - seconds, *(ends[other] for other in task.after)])
             ends[number] = end = max(begin, end)
+            record.task_ran(frame.index, number, begin, end)
             if task.transfer is None:
-                record.computed(device, frame.index, {number: end - begin}, end)
+                record.computed(device, seconds)
                 pace.took(device, self.deployment.computed.get(number, ""), frame.index, seconds)
                 _log.debug(
                     "frame %d, stage %d, block %d, device %s: computed in %.4f s",
@@ -288,8 +290,7 @@ class PipelineRun:
                 )
             else:
                 source = self._names[task.transfer.source]
-                record.moved(source, device, end - begin, end)
-                record.transferred(frame.index, number, end - begin, end)
+                record.moved(source, device, seconds, end)
                 _log.debug(
                     "frame %d, stage %d, device %s to %s: %d bytes in %.4f s",
                     frame.index,
