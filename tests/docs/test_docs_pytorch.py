@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from experiments.inductor.measure import peak_bytes
-from tests.compiled_anew import compiled_anew
 from tests.effort import LONG
+from tests.fresh_graphs import fresh_graphs
 from tests.ordered_only import order_only
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -27,7 +27,7 @@ def test_the_examples(capsys, tmp_path, monkeypatch):
     names = {}
     monkeypatch.chdir(tmp_path)
     order_only(monkeypatch.setattr)
-    with compiled_anew():
+    with fresh_graphs():
         for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(example, names)
     (shown,) = re.findall(r"```text\ngraph 1 (.*)\n```", PAGE)
@@ -49,7 +49,7 @@ def test_the_example_of_the_guide(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if not LONG:
         order_only(monkeypatch.setattr)
-    with compiled_anew():
+    with fresh_graphs():
         exec(example, names)
     out = capsys.readouterr().out
     assert printed(shown, out)

@@ -8,7 +8,7 @@ import pytest
 
 from downset import budget
 from downset.errors import LoadError
-from downset.fitting import process_race, processes
+from downset.fitting import process_race, processes, race_strips
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions, Notes
 from downset.fitting.process_pattern import quicker
@@ -144,6 +144,49 @@ def test_no_more_processes_are_measured_than_the_first_one_allows(seed, each_s, 
     bench.job.target = SimpleNamespace(sessions=narrow)
     race.narrowed(best if best.is_original else replace(best, readings=best.readings[:1]))
     assert bench.opened <= race.most
+
+
+def test_a_file_that_may_be_too_slow_costs_no_other_its_rounds(tmp_path, monkeypatch):
+    """Where processes are slow, the rounds that decide about the smallest file would use up all that there are."""
+    bench = Bench(1, tmp_path, monkeypatch)
+    bench.others = bench.others[:2] + bench.others[-2:]
+    figures = (2000, 1.0), (1900, 1.0), (1950, 1.0), (1000, 1.13), (1300, 0.98)
+    for one, (peak, cpu_s) in zip((bench.default, *bench.others), figures, strict=True):
+        growth = ProcessGrowth(peak, peak // 2, peak, peak // 2, cpu_s, most_bytes=peak)
+        bench.true[one.file.path, one.file.settings.name] = growth
+        one.file.path.write_bytes(b"a" * ORIGINAL_BYTES)
+    race = Race(bench.job, bench.measured(None, [bench.default])[0], 30.0)
+    race.enter(bench.others)
+    assert smallest(race.timed()).peak_bytes == 1300
+
+
+@pytest.mark.parametrize("ratios", [[1.0, 1.05], [1.3, 1.2, 1.05], [1.5, 1.4, 1.3, 1.2], [1.3, 0.9], [1.0, None]])
+def test_fewer_operators_are_tried_once_and_again_while_all_are_too_slow(ratios, tmp_path, monkeypatch):
+    """By what processes take. None: no such plan gains enough."""
+    job = SimpleNamespace(options=FitOptions("m"), search_time=SimpleNamespace(over=False), notes=Notes())
+    tried, read = [1000], [ratios[0]]
+    race = SimpleNamespace(slower=SLOWER, default_bytes=1000, ratio=lambda one: one.origin)
+    race.measured = [SimpleNamespace(origin=ratios[0])]
+    planned = SimpleNamespace(best=SimpleNamespace(together=SimpleNamespace(arena=SimpleNamespace(arena_bytes=900))))
+
+    def least(_, searches, *, most_operators):
+        assert len(searches) == 1 and 10 < most_operators < tried[-1]
+        tried.append(most_operators)
+        nbytes = 880 if ratios[len(read)] is None else 500
+        graph = SimpleNamespace(ops=range(most_operators))
+        return [SimpleNamespace(arena_bytes=nbytes, plan=SimpleNamespace(graph=graph), measured={})]
+
+    monkeypatch.setattr(race_strips, "least_in_strips", least)
+    monkeypatch.setattr(race_strips, "measure", lambda job, files, original: files)
+    monkeypatch.setattr(race_strips, "in_strips", lambda origin: True)
+    strips = race_strips.RaceStrips(job, planned, SimpleNamespace(original=None, searches=()), race)
+    strips._search, strips._operators = SimpleNamespace(graph=SimpleNamespace(ops=range(10))), 1000
+    while files := strips.further():
+        read.append(ratios[len(read)])
+        race.measured.append(SimpleNamespace(origin=read[-1]))
+        assert files[0].arena_bytes == 500
+    assert read == [one for one in ratios if one is not None]
+    assert len(tried) == len(ratios)
 
 
 def race_most(each_s, limit_s):

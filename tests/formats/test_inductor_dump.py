@@ -11,7 +11,7 @@ from torch._inductor import memory
 from torch._logging._internal import TorchLogsFormatter, trace_log
 
 import downset as ds
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 from tests.inductor_nodes import random_scheduled
 
 
@@ -59,7 +59,7 @@ def test_the_page_takes_the_dumps_out_of_a_real_trace(tmp_path, monkeypatch):
     trace_log.setLevel(logging.DEBUG)
     torch._dynamo.reset()
     try:
-        with compiled_anew(reorder_for_peak_memory_debug=True):
+        with fresh_graphs(reorder_for_peak_memory_debug=True):
             torch.compile(lambda x: x.mm(x).mm(x), fullgraph=True)(torch.ones(8, 8))
     finally:
         trace_log.removeHandler(handler)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import downset as ds
 from downset.integrations import optimizer_update, scheduler_problem, step_parts
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Watched
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -94,7 +94,7 @@ def ordered(function, *, dynamic=None):
     options = ds.inductor.options()
     options["_post_fusion_custom_pass"] = watched = Watched(options["_post_fusion_custom_pass"], stop=False)
     torch._dynamo.reset()
-    with compiled_anew(reorder_for_peak_memory=False):
+    with fresh_graphs(reorder_for_peak_memory=False):
         seen = called(COMPILE(function, fullgraph=True, dynamic=dynamic, options=options))
     ((before, after),) = watched.seen
     return seen, before != after

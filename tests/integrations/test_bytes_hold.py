@@ -10,7 +10,7 @@ from torch.nn import functional
 import downset as ds
 from downset.integrations import recompute_pass
 from experiments.inductor.measure import peak_bytes
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -48,7 +48,7 @@ def test_a_transformer_holds_what_its_report_says(one_thread):
     reports = []
     optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-3) for one in (model, plain)]
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizers[0], peak_bytes=1, report=reports.append)
-    with warnings.catch_warnings(), compiled_anew():
+    with warnings.catch_warnings(), fresh_graphs():
         warnings.simplefilter("ignore")
         torch._dynamo.reset()
         for _ in range(3):
@@ -84,7 +84,7 @@ def test_what_fused_kernels_hold_above_the_limit_is_planned_again(monkeypatch):
     limit = 390_000
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=limit, report=report)
     torch._dynamo.reset()
-    with pytest.warns(UserWarning, match="Scheduled"), compiled_anew():
+    with pytest.warns(UserWarning, match="Scheduled"), fresh_graphs():
         step(inputs, targets)  # falls back, because the report raises
     assert len(peaks) > 1
     assert all(peak > limit for peak in peaks[:-1])
@@ -104,7 +104,7 @@ def test_convolutions_hold_what_the_report_says():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     loss_fn = torch.nn.functional.mse_loss
     step = ds.inductor.compile_step(model, loss_fn, optimizer, peak_bytes=1, report=reports.append)
-    with warnings.catch_warnings(), compiled_anew():
+    with warnings.catch_warnings(), fresh_graphs():
         warnings.simplefilter("ignore")
         torch._dynamo.reset()
         step(inputs, targets)

@@ -12,7 +12,7 @@ from torch.nn import functional
 import downset as ds
 from downset.integrations import recompute_pass, whole_step
 from downset.integrations.fused_peak import NOTHING, PlanAgain, RecomputeSettings, check_peak
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 
 
 class Enough(BaseException):
@@ -90,7 +90,7 @@ def test_a_copy_that_fuses_with_its_reader_is_not_taken(monkeypatch):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=1, report=report)
     torch._dynamo.reset()
-    uncached = compiled_anew()
+    uncached = fresh_graphs()
     with pytest.warns(UserWarning, match="nothing again"), uncached, pytest.raises(Enough):
         step(torch.randn(2048, 64), torch.randn(2048, 64))
     *_, again, order = chosen
@@ -125,7 +125,7 @@ def test_forward_and_backward_graphs_above_the_limit_are_planned_again(monkeypat
     with pytest.warns(UserWarning, match="as forward and backward graphs"):
         step = ds.inductor.compile_step(model, loss_fn, optimizer, peak_bytes=limit, report=report)
     torch._dynamo.reset()
-    with compiled_anew(), pytest.raises(Enough):
+    with fresh_graphs(), pytest.raises(Enough):
         step(torch.randn(256, 32), torch.randn(256, 32))
     first, second = (of for of in told if isinstance(of, ds.inductor.RecomputeReport))
     assert first.peak_bytes <= limit < peaks[1]

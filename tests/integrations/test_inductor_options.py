@@ -21,7 +21,7 @@ import downset as ds
 from downset.compiled import OrderReport
 from downset.integrations import order_pass
 from downset.results.plans import Evidence, Order
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
 
@@ -57,7 +57,7 @@ def scheduled(function, *inputs, **settings):
     option = (name, ds.inductor.options(report=reports.append)[name])
     watched = Watched(option[1])
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="Scheduled"), compiled_anew():
+    with pytest.raises(Exception, match="Scheduled"), fresh_graphs():
         torch.compile(function, fullgraph=True, options={option[0]: watched, **settings})(*inputs)
     ((before, after),) = watched.seen
     return before, after, reports
@@ -126,7 +126,7 @@ def test_inductors_own_pass_runs_only_where_ours_cannot(fails, monkeypatch):
     options["_post_fusion_custom_pass"] = watched = Watched(options["_post_fusion_custom_pass"], stop=False)
     torch._dynamo.reset()
     x = torch.ones(64, 8)
-    with compiled_anew(), warnings.catch_warnings():
+    with fresh_graphs(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.testing.assert_close(torch.compile(wide_first, options=options)(x), wide_first(x))
     ((_, ordered),) = watched.seen
@@ -148,7 +148,7 @@ def test_parts_of_a_whole_step_that_no_line_of_the_model_makes_have_names(monkey
     model = torch.nn.Linear(8, 8, bias=False)
     step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, torch.optim.Adam(model.parameters()))
     torch._dynamo.reset()
-    with compiled_anew(), pytest.raises(Enough):
+    with fresh_graphs(), pytest.raises(Enough):
         step(torch.ones(4, 8), torch.ones(4, 8))
     assert {"a gradient", "the optimiser's update", "module (Linear)"} <= set(sources)
 
@@ -258,7 +258,7 @@ def test_several_streams_keep_inductors_order_and_say_so():
             UserWarning, match="own order: UnsupportedError: the model places its operators on several streams$"
         ),
         pytest.raises(Exception, match="Scheduled"),
-        compiled_anew(),
+        fresh_graphs(),
     ):
         torch.compile(wide_first, fullgraph=True, options={option[0]: watched})(torch.ones(64, 8))
     ((before, after),) = watched.seen
@@ -334,7 +334,7 @@ def test_where_a_contract_is_missing_the_graph_compiles_in_inductors_order(broke
     torch._dynamo.reset()
     with warnings.catch_warnings(record=True) as told:
         warnings.filterwarnings("always", message="downset")
-        with pytest.raises(Exception, match="Scheduled"), compiled_anew():
+        with pytest.raises(Exception, match="Scheduled"), fresh_graphs():
             torch.compile(wide_first, fullgraph=True, options={option[0]: watched})(torch.ones(16, 8))
     ((before, after),) = watched.seen
     assert before == after

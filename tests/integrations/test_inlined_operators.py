@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from downset.integrations.fx_training import traced
 from downset.integrations.training_graph import problems
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -49,7 +49,7 @@ def compiled(function, *inputs):
     torch._dynamo.reset()
     with (
         pytest.raises(Exception, match="Scheduled"),
-        compiled_anew(),
+        fresh_graphs(),
         torch.no_grad(),
     ):
         torch.compile(function, fullgraph=True, options=options)(*inputs)

@@ -15,7 +15,7 @@ from downset.integrations import order_pass
 from downset.integrations.joined_calls import called_bytes, gathered
 from downset.integrations.scheduler_order import least_called_order, least_peak_order, written_over
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled, Watched
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -148,7 +148,7 @@ def test_bytes_of_calls_are_those_that_generated_code_allocates(function, inputs
     torch._dynamo.reset()
     settings = {"allow_buffer_reuse": False, "inplace_buffers": False, "reorder_for_peak_memory": False}
     with (
-        compiled_anew(**settings),
+        fresh_graphs(**settings),
         mock.patch.object(GraphLowering, "compile_to_module", generated),
         torch.no_grad(),
         pytest.raises(Exception, match="Scheduled"),

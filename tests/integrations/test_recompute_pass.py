@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import downset as ds
 from downset.integrations import recompute_pass
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled, Watched
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
@@ -247,7 +247,7 @@ def test_the_scheduler_keeps_copies_behind_the_forward_pass():
     options = step._options
     step._options = lambda: {**options(), "_post_fusion_custom_pass": After(None)}
     torch._dynamo.reset()
-    with pytest.warns(UserWarning, match="Scheduled"), compiled_anew():
+    with pytest.warns(UserWarning, match="Scheduled"), fresh_graphs():
         step(*batch())  # falls back
     (report,) = reports
     assert report.operators
@@ -294,7 +294,7 @@ def scheduled(limit):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, report=report, peak_bytes=limit)
     torch._dynamo.reset()
-    with pytest.warns(UserWarning) as told, compiled_anew():
+    with pytest.warns(UserWarning) as told, fresh_graphs():
         step(*batch())  # falls back, because the report raises
     return choices[0] if choices else None, peaks[0], told
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import downset as ds
 from downset.integrations import whole_step
-from tests.compiled_anew import compiled_anew
+from tests.fresh_graphs import fresh_graphs
 
 pytestmark = [pytest.mark.native, pytest.mark.xdist_group("inductor")]
 
@@ -404,7 +404,7 @@ def test_compiled_by_inductor_in_our_order():
     mine, plain = pair("adamw")
     reports = []
     step = ds.inductor.compile_step(mine[0], functional.mse_loss, mine[1], report=reports.append)
-    with compiled_anew():
+    with fresh_graphs():
         for x, y in batches(3):
             torch.testing.assert_close(step(x, y), plain_step(*plain, x, y), rtol=1e-4, atol=1e-5)
     assert_same(mine, plain)

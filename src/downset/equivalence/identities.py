@@ -17,6 +17,7 @@ from downset.equivalence.meaning import fused, number, others
 __all__ = [
     "Place",
     "aligned",
+    "bounds_of",
     "box_text",
     "broadcast",
     "elementwise",
@@ -192,7 +193,7 @@ def joined(place: Place, out: Claim) -> None:
 
 def sliced(place: Place, out: Claim) -> None:
     """A Slice in steps of one, of a box that its input holds."""
-    starts, ends, axes, steps = (integers_of(place, position) for position in range(1, 5))
+    starts, ends, axes, steps = bounds_of(place.node, place.second)
     if starts is None or ends is None or any(step != 1 for step in steps or ()):
         raise Unproven("it does not slice in steps of one")
     claim = place.claims.get(place.node.inputs[0])
@@ -256,6 +257,22 @@ def pads_of(node: FileNode, network: FileNetwork, rank: int) -> Pads:
         raise Unproven("its pads are not understood")
     pairs = values if values.ndim == 2 else values.reshape(2, rank).T
     return [(int(begin), int(end)) for begin, end in pairs]
+
+
+def bounds_of(node: FileNode, network: FileNetwork) -> list[list[int] | None]:
+    """The begins, ends, axes and steps of a slice, as far as it states them: as constants, or as settings of ONNX's
+    Slice before version 10. Raises Unproven where one is computed."""
+    lists: list[list[int] | None] = []
+    for position, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
+        operand = node.inputs[position] if position < len(node.inputs) else ABSENT
+        stated = node.settings.get(name)
+        if operand != ABSENT:
+            if network.values[operand].content is None:
+                raise Unproven("has an input that is not constant")
+            lists.append([int(item) for item in array_of(network.values[operand]).reshape(-1).tolist()])
+        else:
+            lists.append(list(stated[1]) if isinstance(stated, tuple) else None)
+    return lists
 
 
 def integers_of(place: Place, position: int) -> list[int] | None:

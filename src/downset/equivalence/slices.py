@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from downset.equivalence.claims import Box, Unproven, array_of, whole
-from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
-from downset.equivalence.identities import Place
+from downset.equivalence.claims import Box, Unproven, whole
+from downset.equivalence.file_network import FileNetwork, FileNode
+from downset.equivalence.identities import Place, bounds_of
 from downset.equivalence.meaning import number
 
 __all__ = ["SlicedAxis", "resliced", "sliced_axes"]
@@ -26,7 +26,7 @@ class SlicedAxis:
 def sliced_axes(node: FileNode, network: FileNetwork, sizes: list[int]) -> list[SlicedAxis]:
     """The slice along each axis of an input of these sizes. Raises Unproven where its bounds are not constant, it takes
     positions backwards, or adds axes."""
-    lists = [_integers(network, node, position) for position in range(1, 5)]
+    lists = bounds_of(node, network)
     starts, ends = lists[0], lists[1]
     if starts is None or ends is None:
         raise Unproven("states no constant bounds")
@@ -53,15 +53,6 @@ def sliced_axes(node: FileNode, network: FileNetwork, sizes: list[int]) -> list[
         high = low + 1 if gone else high
         slices[axis] = SlicedAxis(low, step, max(-(-(high - low) // step), 0), gone)
     return slices
-
-
-def _integers(network: FileNetwork, node: FileNode, position: int) -> list[int] | None:
-    value = network.values[node.inputs[position]] if position < len(node.inputs) else None
-    if value is None or node.inputs[position] == ABSENT:
-        return None
-    if value.content is None:
-        raise Unproven("has an input that is not constant")
-    return [int(item) for item in array_of(value).reshape(-1).tolist()]
 
 
 def resliced(place: Place, node: FileNode, out: Box) -> None:

@@ -18,18 +18,17 @@ from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.planning import Planned, folded_plan
 from downset.fitting.strips import StripSearch, files_of, search_forms, strip_forms
-from downset.fitting.trials import Trials, disk_bytes
+from downset.fitting.trials import Trials, disk_bytes, share_of_operators
 from downset.graph.cost import macs
 from downset.messages import Message
 from downset.partial.front import PartialPlan
 from downset.partial.search import PartialLimits
 from downset.results.policy import Policy
-from downset.results.sessions import Latency
 from downset.text import counted
 
 __all__ = ["LEAST_SHARE", "Refused", "least_strips", "search_cheap_strips"]
 
-_SEARCHES = ((8, 10_000, 0.5), (16, 6_000, 0.3))
+_SEARCHES = ((8, 6_000, 0.5), (16, 4_000, 0.3))
 """(most strips of a segment, choices priced in all forms together, share of the time limit) of each search. Few strips
 come first: they cost least."""
 _ONLY_TOLD = (None, 1_000, 0.2)
@@ -38,9 +37,6 @@ _TIMED = 24
 """The most plans that are timed, whatever the load of the machine."""
 _MORE_MACS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, math.inf)
 _MORE_OPERATORS = tuple(round(8 * 2 ** (step / 2)) for step in range(19))
-_SHARES = (0.5, 0.8)
-"""Where a run takes seconds, a plan that is too slow is followed by one of at least and at most this share of its
-further operators."""
 _OPERATOR_BYTES = 100
 """Bytes that a further operator takes in a file, at the least."""
 LEAST_SHARE = 0.01
@@ -113,21 +109,13 @@ def least_strips(
             near = near or trials.note_near(least, refused=True)
             trials.forget(least)
             if job.target.takes_seconds and least.latency is not None:
-                share = _share_of_operators(trials.policy, least.latency)
+                share = share_of_operators(trials.policy.slower or math.inf, least.latency.ratio_low)
                 most_operators = min(most_operators, share * plan.price.extra_operators)
             slower = None if least.latency is None else least.latency.ratio_high
             refused.append(Refused(needed, larger, slower))
         for file in files:
             file.path.unlink()
     return [], refused
-
-
-def _share_of_operators(policy: Policy, latency: Latency) -> float:
-    """The share of the further operators of a plan that took too long with which another may not: each takes a time of
-    its own."""
-    allowed, over = (policy.slower or math.inf) - 1, latency.ratio_low - 1
-    least, most = _SHARES
-    return most if over <= allowed else max(least, min(most, allowed / over))
 
 
 def _ascending(

@@ -1,8 +1,9 @@
 """Forms of a network whose weights ONNX Runtime maps: made, put into a planned order, and compared with the original.
 
 One form is ONNX Runtime's own optimisation of the original for this processor; others are those of files with few bytes
-in use, as they are. Each exists with the weights that kernels packed, and without; both read one file with weights,
-which is written once.
+in use, as they are, and of files in strips as ONNX Runtime optimises them: their convolutions then have the layouts of
+the original's. Each exists with the weights that kernels packed, and without; both read one file with weights, which is
+written once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from downset.errors import DownsetError, UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph
 from downset.fitting.job import Job
+from downset.fitting.trials import in_strips
 from downset.formats.onnx.mapped import has_packed, leave_packed
 from downset.formats.reading import load
 from downset.graph.core import Graph
@@ -33,7 +35,7 @@ from downset.runtimes.ort_forms import (
     write_typed,
 )
 
-__all__ = ["MadeForm", "SameOutputs", "forms_of"]
+__all__ = ["MadeForm", "SameOutputs", "forms_of", "levels_of"]
 
 _Bits = list[tuple[str, tuple[int, ...], bytes]]
 """The outputs of a run, each by its element type, shape and bytes."""
@@ -56,29 +58,39 @@ class MadeForm:
     bound: ProcessorBound | None
     plan: PlannedGraph | None
 
+    @property
+    def of_original(self) -> bool:
+        """Whether ONNX Runtime made it of the original alone."""
+        return self.source.name == "original"
+
     def opened(self, settings: SessionSettings) -> Candidate:
         """The form as a candidate that is opened with these settings."""
         name = f"{self.source.name}, mapped"
-        if self.level == "all":
+        if self.of_original:
             name = "mapped, not ordered" if self.plan is None else "mapped"
         nbytes = self.source.arena_bytes if self.plan is None else self.plan.together.arena.arena_bytes
         return Candidate(name, self.path, nbytes, self.plan, settings=settings, mapped=True, bound=self.bound)
 
 
-def forms_of(job: Job, sources: Sequence[Candidate]) -> Iterator[MadeForm]:
-    """The forms of these files: of the original as ONNX Runtime optimises it, of others as they are. A form that cannot
-    be made is left out, with a note."""
-    for source in sources:
-        try:
-            yield from _forms(job, source, "all" if source.name == "original" else "none")
-        except DownsetError as error:
-            job.notes.add(Message(f"no form of the {source.name} file with mapped weights: ", error.message))
+def levels_of(source: Candidate) -> tuple[Level, ...]:
+    """The levels of optimisation at which forms of a file are made: the next where those of one are of no use."""
+    if source.name == "original":
+        return ("all",)
+    return ("all", "none") if in_strips(source) else ("none",)
+
+
+def forms_of(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
+    """The forms of a file at this level. A form that cannot be made is left out, with a note."""
+    try:
+        yield from _forms(job, source, level)
+    except DownsetError as error:
+        job.notes.add(Message(f"no form of the {source.name} file with mapped weights: ", error.message))
 
 
 def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
     packed_path = job.scratch / f"mapped_{source.path.stem}_{level}_packed.onnx"
     version = make_form(source.path, packed_path, level)
-    plan = _ordered(job, packed_path) if level == "all" else source.plan
+    plan = _ordered(job, packed_path, source) if level == "all" else source.plan
     paths = {True: packed_path}
     if has_packed(packed_path):
         paths[False] = job.scratch / f"mapped_{source.path.stem}_{level}.onnx"
@@ -88,7 +100,7 @@ def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
         yield MadeForm(path, source, level, settings, bound_to(path, version), plan)
 
 
-def _ordered(job: Job, path: Path) -> PlannedGraph | None:
+def _ordered(job: Job, path: Path, source: Candidate) -> PlannedGraph | None:
     """Put the nodes of a form into a planned order. None where no order is planned, because time is over or the form
     cannot be read."""
     if not job.may_search("the form for this processor keeps ONNX Runtime's order"):
@@ -100,7 +112,7 @@ def _ordered(job: Job, path: Path) -> PlannedGraph | None:
         with job.search_time.running():
             budget = job.budget(_ORDER_SHARE * job.options.time_limit_s)
             together = plan_together(graph, memory=job.target.memory, seed=budget.seed, **budget.limits())
-        plan = PlannedGraph(graph, together)
+        plan = PlannedGraph(graph, together, source.rewrites)
         reorder(path, _outputs_of(plan))
     except DownsetError as error:
         job.notes.add(Message("the form for this processor keeps ONNX Runtime's order: ", error.message))
@@ -116,9 +128,9 @@ def _outputs_of(plan: PlannedGraph) -> list[str]:
 
 
 class SameOutputs:
-    """Compares forms with what they were made from, bit for bit, on the user's inputs or on several others: with the
-    original as ONNX Runtime runs it by default, or with the file that was chosen. What forms were made from runs
-    once."""
+    """Compares forms with what they stand for, bit for bit, on the user's inputs or on several others: those that ONNX
+    Runtime optimised with the original as it runs it by default, others with the file that they were made from. What
+    forms are compared with runs once."""
 
     def __init__(self, job: Job, graph: Graph) -> None:
         self._job, self._graph = job, graph
@@ -136,7 +148,8 @@ class SameOutputs:
             notes.add(Message(f"not the {form.opened(settings).label} form: ", error.message))
             return None
         if expected != computed:
-            notes.add(f"not the {form.opened(settings).label} form: not equal bit for bit to what it was made from")
+            by_default = "the original by default" if form.level == "all" else "what it was made from"
+            notes.add(f"not the {form.opened(settings).label} form: not equal bit for bit to {by_default}")
             return None
         varies = any(run != computed[0] for run in computed[1:])
         return Comparison(True, 0.0, "ort", proof=Proof(True, optimised=True), runs=len(self._feeds), varies=varies)
@@ -157,9 +170,10 @@ class SameOutputs:
         return [*runs, *images] if any(map(_is_image, smooth.values())) else runs
 
     def _runs_of_source(self, form: MadeForm) -> list[_Bits]:
-        path = form.source.path
+        by_default = form.level == "all"
+        path = self._job.path if by_default else form.source.path
         if path not in self._expected:
-            usual = DEFAULT if form.level == "all" else FILE_ORDER
+            usual = DEFAULT if by_default else FILE_ORDER
             self._expected[path] = _bits(form_outputs(path, usual, self._feeds))
         return self._expected[path]
 

@@ -78,7 +78,7 @@ class Attempt:
     @property
     def origin(self) -> Candidate:
         """The candidate whose outputs are compared with the original's."""
-        return self.form.source if self.form is not None and self.form.level != "all" else self.file
+        return self.form.source if self.form is not None and not self.form.of_original else self.file
 
     @property
     def growth(self) -> ProcessGrowth:
@@ -192,6 +192,16 @@ class Race:
         """Measure the forms of further files: with packed weights or without, as in the best form so far."""
         best = self._best_form()
         self.enter([one for one in forms if best is None or _packing(one) == _packing(best)])
+
+    def enter_more(self, forms: Sequence[Attempt]) -> None:
+        """Measure the forms of a further file, also where the time for that is over."""
+        self._most_once = max(self._most_once, self._opened + len(forms))
+        self.most = max(self.most, self._most_once + _LEAST_DECIDING)
+        self.enter_others(forms)
+
+    def ratio(self, one: Attempt) -> float:
+        """The processor time of an attempt as a multiple of the default's, by its first reading."""
+        return _ratio(one, self._default)
 
     def _best_form(self) -> Attempt | None:
         """The form of the least memory that is fast enough."""
@@ -322,13 +332,16 @@ class Race:
         return not one.is_original or (self._job.options.ram_bytes is not None and not one.by_hand)
 
     def _first(self, tried: Sequence[Attempt]) -> list[Attempt]:
-        """The first of these, and another of about as much memory; with a memory limit, under which the fastest ships,
-        the two fastest that one reading holds within it, or the first two."""
+        """The first of these, and another of about as much memory; where one reading of theirs is slower than the
+        limit, the first that is not, too. With a memory limit, under which the fastest ships, the two fastest that one
+        reading holds within it, or the first two."""
         limit = self._job.options.ram_bytes
         if limit is not None:
             within = [one for one in tried if one.peak_bytes <= limit]
             return sorted(within, key=lambda one: one.growth.cpu_s)[:2] or list(tried[:2])
-        return [one for one in tried[:2] if one.peak_bytes <= (1 + ALIKE) * tried[0].peak_bytes]
+        first = [one for one in tried[:2] if one.peak_bytes <= (1 + ALIKE) * tried[0].peak_bytes]
+        in_time = [one for one in tried if self.ratio(one) <= self.slower]
+        return first if any(one in in_time for one in first) else [*first, *in_time[:1]]
 
     def fits(self, one: Attempt) -> bool:
         """Whether no process of it grew by more than the limit, where there is one."""

@@ -14,9 +14,9 @@ from downset.errors import DownsetError
 from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
-from downset.fitting.mapped_forms import SameOutputs, forms_of
-from downset.fitting.measuring import in_use, measure
-from downset.fitting.planning import Planned, folded_plan
+from downset.fitting.mapped_forms import SameOutputs, forms_of, levels_of
+from downset.fitting.measuring import in_use
+from downset.fitting.planning import Planned
 from downset.fitting.process_pattern import quicker
 from downset.fitting.process_race import (
     LEAST_GAIN,
@@ -29,13 +29,12 @@ from downset.fitting.process_race import (
     smallest,
 )
 from downset.fitting.proving import at_other_sizes, compare
+from downset.fitting.race_strips import RaceStrips
 from downset.fitting.strip_notes import note_arithmetic
-from downset.fitting.strips import least_in_strips, search_forms, strip_forms
 from downset.fitting.trials import in_strips
 from downset.formats.onnx.data_files import stored_bytes
 from downset.graph.core import Graph
 from downset.messages import Message, Setting
-from downset.partial.search import PartialLimits
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER
 from downset.results.processes import ProcessFit
@@ -43,10 +42,6 @@ from downset.results.sessions import BY_HAND, DEFAULT, TRIMMED, SessionTaken
 
 __all__ = ["capped", "choose_by_process", "in_file_order", "race_of"]
 
-
-_STRIPS, _CHOICES = PartialLimits(0.1, 8), 10_000
-"""Strips that are tried without being asked for: few of them, with little further arithmetic; and how many choices are
-priced in all forms together."""
 _ROOM_BYTES = 1 << 16
 """Bytes by which a small file may be larger than the original, whatever the share."""
 
@@ -73,35 +68,17 @@ def choose_by_process(job: Job, planned: Planned, candidates: Candidates, race: 
     race the choice by the arena."""
     if race is None:
         return choose(job, _held_to_size(job, candidates))
-    graph, candidates = planned.best.graph, _with_strips(job, planned, candidates, race)
+    graph, strips = planned.best.graph, RaceStrips(job, planned, candidates, race)
+    candidates = replace(candidates, files=[*candidates.files, *strips.least()])
     least, *others = least_in_use(candidates)
     job.listener.progress("measuring processes")
     same = SameOutputs(job, graph)
     race.enter(_candidates(job, same, candidates, least))
     race.enter_others(_form_attempts(job, same, others))
+    while files := strips.further():
+        race.enter_more(_form_attempts(job, same, files))
+        candidates = replace(candidates, files=[*candidates.files, *files])
     return _chosen(job, graph, candidates, race)
-
-
-def _with_strips(job: Job, planned: Planned, candidates: Candidates, race: Race) -> Candidates:
-    """The candidates with the network in strips, where no option asks for strips or none, and the peak may be lower by
-    `LEAST_GAIN` of the process. Whether it ships, processes decide."""
-    options, searches = job.options, candidates.searches
-    if options.limits_strips or options.rewrite == "off" or options.front or not searches or job.search_time.over:
-        return candidates
-    less = planned.best.together.arena.arena_bytes - min(search.front.bound_bytes for search in searches)
-    if less < LEAST_GAIN * race.default_bytes:
-        return candidates
-    job.listener.progress("looking for segments in strips")
-    most = _CHOICES if options.work_limit is None else min(_CHOICES, options.work_limit)
-    try:
-        forms = strip_forms(job, folded_plan(planned.best))
-        limits = replace(_STRIPS, work_limit=most // len(forms.pricings), time_limit_s=0.5 * options.time_limit_s)
-        files = least_in_strips(job, [search_forms(job, forms, limits)])
-    except DownsetError as error:
-        job.notes.add(Message("not computed in strips: ", error.message))
-        return candidates
-    measured = measure(job, files, original=candidates.original)
-    return replace(candidates, files=[*candidates.files, *(file for file in measured if file.measured is not None)])
 
 
 def _held_to_size(job: Job, candidates: Candidates) -> Candidates:
@@ -160,12 +137,17 @@ def _default_of(job: Job, original: Candidate) -> Attempt | None:
 
 def _form_attempts(job: Job, same: SameOutputs, sources: Sequence[Candidate]) -> list[Attempt]:
     """The forms with mapped weights of these files that compute the same."""
-    forms = []
-    for form in () if job.options.one_file else forms_of(job, sources):
-        outputs = same.of(form)
-        if outputs is not None:
-            forms.append(Attempt(form.opened(form.settings[0]), form=form, outputs=outputs))
-    return forms
+    attempts: list[Attempt] = []
+    for source in () if job.options.one_file else sources:
+        for level in levels_of(source):
+            count = len(attempts)
+            for form in forms_of(job, source, level):
+                outputs = same.of(form)
+                if outputs is not None:
+                    attempts.append(Attempt(form.opened(form.settings[0]), form=form, outputs=outputs))
+            if len(attempts) > count:
+                break
+    return attempts
 
 
 def _candidates(job: Job, same: SameOutputs, candidates: Candidates, least: Candidate) -> list[Attempt]:
@@ -210,10 +192,14 @@ def _chosen(job: Job, graph: Graph, candidates: Candidates, race: Race) -> FileC
 
 def _outputs(job: Job, candidates: Candidates, best: Attempt) -> Comparison:
     """The comparison of what ships with the original. Raises InvalidPlan where they differ."""
+    if best.form is not None and best.form.of_original:
+        assert best.outputs is not None
+        return at_other_sizes(job, best.file, best.outputs)
+    outputs = compare(job, candidates.original, best.origin)
     if best.form is None or best.form.level != "all":
-        return compare(job, candidates.original, best.origin)
-    assert best.outputs is not None
-    return at_other_sizes(job, best.file, best.outputs)
+        return outputs
+    proof = None if outputs.proof is None else replace(outputs.proof, optimised=True)
+    return at_other_sizes(job, best.file, replace(outputs, proof=proof))
 
 
 def _with_arena(job: Job, file: Candidate) -> Candidate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from downset.errors import UnsupportedError
 from downset.fitting.candidates import Candidate, PlannedGraph, write_planned
@@ -246,21 +247,21 @@ def _large_windows(graph: Graph) -> list[int]:
     return [index for index, nbytes in read.items() if 4 * nbytes >= max(read.values())]
 
 
-def least_in_strips(job: Job, searches: Sequence[StripSearch]) -> list[Candidate]:
-    """The files of the plan that needs the fewest bytes of arena and persistent data; none where there is no plan."""
+def least_in_strips(job: Job, searches: Sequence[StripSearch], *, most_operators: float = inf) -> list[Candidate]:
+    """The files of the plan that needs the fewest bytes of arena and persistent data, of those of at most so many
+    operators; none where there is no plan."""
     best: tuple[int, StripSearch, PartialPlan] | None = None
     for search in searches:
-        plan = _least(job, search)
+        plan = _least(job, search, most_operators)
         if plan is not None:
             needed = search.placing.placed(plan)[1].arena_bytes + search.placing.beside[plan]
             best = best if best is not None and best[0] <= needed else (needed, search, plan)
     return [] if best is None else files_of(job, best[1], best[2], "strips")
 
 
-def _least(job: Job, search: StripSearch) -> PartialPlan | None:
-    return search.placing.least(
-        search.in_strips, lambda arena, beside: arena + beside, most_s=0.3 * job.options.time_limit_s
-    )
+def _least(job: Job, search: StripSearch, most_operators: float = inf) -> PartialPlan | None:
+    plans = [plan for plan in search.in_strips if search.operators(plan) <= most_operators]
+    return search.placing.least(plans, lambda arena, beside: arena + beside, most_s=0.3 * job.options.time_limit_s)
 
 
 def strips_within(

@@ -46,7 +46,7 @@ def summarise(job: Job, original: Original, planned: Planned, candidates: Candid
     # The best plan stands in the result where a file without a plan ships.
     plan = planned.best if chosen.plan is None else chosen.plan
     measured = _measured(job, candidates, choice)
-    if in_strips(chosen):
+    if in_strips(chosen) and choice.process is None:
         note_arithmetic(job, planned.best.graph, [chosen])
     _note_costs(job, choice)
     _note_hurry(job, planned, candidates)

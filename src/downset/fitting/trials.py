@@ -15,10 +15,13 @@ from downset.reports.fit_sentences import ratio_text
 from downset.results.policy import Policy, Standing
 from downset.results.sessions import Latency
 
-__all__ = ["DECIDING_S", "Trials", "disk_bytes", "in_strips", "shipped_bytes"]
+__all__ = ["DECIDING_S", "Trials", "disk_bytes", "in_strips", "share_of_operators", "shipped_bytes"]
 
 DECIDING_S = 5.0
 """Seconds of processor time in which a file and the original are timed, where that decides about a limit."""
+
+_SHARES = (0.5, 0.8)
+"""A plan that is too slow is followed by one of at least and at most this share of its further operators."""
 
 
 def disk_bytes(path: Path) -> int:
@@ -34,6 +37,13 @@ def shipped_bytes(file: Candidate) -> int:
 def in_strips(file: Candidate) -> bool:
     """Whether a candidate computes a segment in strips of rows."""
     return any(rewrite.kind == "row-wise" for rewrite in file.rewrites)
+
+
+def share_of_operators(limit: float, ratio: float) -> float:
+    """The share of the further operators of a plan that took `ratio` times as long as the original with which another
+    one may keep to the limit: each takes a time of its own."""
+    least, most = _SHARES
+    return most if ratio <= limit else max(least, min(most, (limit - 1) / (ratio - 1)))
 
 
 def _key(file: Candidate) -> tuple[Path, str | None]:

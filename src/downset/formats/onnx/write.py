@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from downset.errors import UnsupportedError
 from downset.extras import optional_library
 from downset.formats.certificates import METADATA_KEY, write_certificate
 from downset.formats.onnx.bodies import overridable, subgraphs
 from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.old_versions import of_version
 from downset.formats.onnx.read import ELEMENT_TYPES
 from downset.formats.onnx.skeleton import streamed
 from downset.graph.core import ABSENT, Graph, Op
@@ -28,8 +26,6 @@ from downset.results.streams import STREAM_KEY, StreamRecord
 
 __all__ = ["export_onnx"]
 
-_SPLIT_INPUT = 13
-"""The version of ONNX's operators from which Split reads its sizes."""
 _OURS = frozenset({"layout", "depthwise", "fill", "partial_sum"})
 """Attributes that only downset's graphs have: they are not written."""
 
@@ -61,7 +57,7 @@ def export_onnx(
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     inputs = overridable(model)
     written = [
-        _copy(nodes[position]) if position >= 0 else _node(onnx, _of_version(graph, operator, version), names)
+        _copy(nodes[position]) if position >= 0 else _node(onnx, of_version(graph, graph.ops[operator], version), names)
         for operator, position in zip(steps, positions, strict=True)
     ]
     del model.graph.node[:]
@@ -139,15 +135,6 @@ def _all_names(graph: Any) -> Iterator[str]:
         yield from node.output
         for inner in subgraphs(node):
             yield from _all_names(inner)
-
-
-def _of_version(graph: Graph, operator: int, version: int) -> Op:
-    """The operator as this version of ONNX's operators has it: Split has its sizes as an attribute before 13."""
-    op = graph.ops[operator]
-    if op.kind == "Split" and version < _SPLIT_INPUT and len(op.inputs) > 1:
-        sizes = np.asarray(graph.constant(op.inputs[1])).tolist()
-        return replace(op, inputs=op.inputs[:1], attrs={**op.attrs, "split": sizes})
-    return op
 
 
 def _node(onnx: Any, op: Op, names: dict[int, str]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from downset.errors import UnsupportedError
-from downset.graph.core import ABSENT, Graph, Op
+from downset.graph.core import ABSENT, Graph
 from downset.graph.kinds import kind_of
 
 __all__ = ["opsets_of", "refuse", "shard_model"]
@@ -46,6 +46,7 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> bytes:
     from onnx import helper, numpy_helper
 
     from downset.formats.onnx.inference import check_model
+    from downset.formats.onnx.old_versions import of_version
     from downset.formats.onnx.read import ELEMENT_TYPES
 
     kinds = {name: number for number, name in ELEMENT_TYPES.items()}
@@ -62,8 +63,7 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> bytes:
     for op in part.ops:
         if op.kind == "Constant":
             continue  # its value becomes an initializer
-        if op.kind == "Slice" and len(op.inputs) > 1 and opsets.get("", 1) < 10:
-            op = _old_slice(part, op)
+        op = of_version(part, op, opsets.get("", 1))
         domain, _, kind = op.kind.rpartition("::")
         domain = "" if domain == "ai.onnx.12" else domain  # the Softmax of opset 12 or earlier, which this file imports
         names = [["" if t == ABSENT else part.tensors[t].name for t in side] for side in (op.inputs, op.outputs)]
@@ -87,13 +87,3 @@ def shard_model(part: Graph, opsets: dict[str, int]) -> bytes:
     if against:
         raise UnsupportedError(f"{part.name} is not valid ONNX: {against}")
     return data
-
-
-def _old_slice(part: Graph, op: Op) -> Op:
-    """A Slice with its bounds as attributes, as opsets before 10 have it."""
-    attrs = {}
-    for key, tensor in zip(("starts", "ends", "axes"), op.inputs[1:4], strict=False):
-        value = part.constant(tensor)
-        assert value is not None
-        attrs[key] = value.reshape(-1).tolist()
-    return Op(op.name, op.kind, op.inputs[:1], op.outputs, attrs)
