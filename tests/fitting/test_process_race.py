@@ -189,6 +189,25 @@ def test_fewer_operators_are_tried_once_and_again_while_all_are_too_slow(ratios,
     assert len(tried) == len(ratios)
 
 
+@pytest.mark.parametrize("given", [{"rewrite": "off"}, {"strips": 4}, {"max_recompute": 0.1}, {"front": True}, {}])
+def test_strips_are_looked_for_where_no_option_asks_for_some_or_none(given, monkeypatch):
+    heard = []
+    options, search = FitOptions("m", **given), SimpleNamespace(front=SimpleNamespace(bound_bytes=100))
+    job = SimpleNamespace(options=options, search_time=SimpleNamespace(over=False), notes=Notes())
+    job.listener = SimpleNamespace(progress=heard.append)
+    planned = SimpleNamespace(best=SimpleNamespace(together=SimpleNamespace(arena=SimpleNamespace(arena_bytes=900))))
+    monkeypatch.setattr(race_strips, "folded_plan", lambda best: best)
+    monkeypatch.setattr(race_strips, "strip_forms", lambda job, plan: SimpleNamespace(pricings=(1, 2)))
+    monkeypatch.setattr(race_strips, "search_forms", lambda job, forms, limits: limits.work_limit)
+    monkeypatch.setattr(race_strips, "least_in_strips", lambda job, searches: [])
+    monkeypatch.setattr(race_strips, "measure", lambda job, files, original: files)
+    candidates = SimpleNamespace(original=None, searches=[search])
+    for default_bytes in (1000, 30_000):  # 3 % of the latter are more than strips may gain
+        race = SimpleNamespace(default_bytes=default_bytes)
+        assert race_strips.RaceStrips(job, planned, candidates, race).least() == []
+    assert heard == ([] if given else ["looking for segments in strips"])
+
+
 def race_most(each_s, limit_s):
     """21 processes decide: 9 that are measured once, and two rounds of six."""
     return max(21, min(60, int(limit_s / each_s)))

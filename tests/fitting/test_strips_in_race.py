@@ -93,10 +93,3 @@ def test_strips_of_convolutions_have_the_layouts_of_the_original_and_its_bits(tm
     for batch in (1, 2):
         x = np.random.default_rng(batch).standard_normal((batch, 3, 192, 96)).astype(np.float32)
         assert np.array_equal(run(output, "ORT_DISABLE_ALL", x), run(model, "ORT_ENABLE_ALL", x))
-
-
-def test_no_strips_are_looked_for_where_they_are_refused(tmp_path):
-    heard = []
-    attention(tmp_path / "attention.onnx")
-    result = fit(tmp_path / "attention.onnx", time_limit_s=1.0, rewrite="off", progress=heard.append)
-    assert not result.shipped.startswith("strips") and "looking for segments in strips" not in heard
