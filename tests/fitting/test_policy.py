@@ -316,7 +316,8 @@ class Clock:
     ("ratios", "noise", "limit", "counted"),
     [
         ((1.0, 1.02), 0.0, None, rounds.ROUNDS),
-        ((1.0, 1.02), 0.01, 1.1, rounds.ROUNDS),
+        ((1.0, 1.02), 0.01, 1.1, 6),
+        ((1.0, 1.08), 0.02, 1.1, rounds.ROUNDS),
         ((1.0, 1.5), 0.01, 1.1, 6),
         ((1.0, 1.1), 0.2, 1.1, rounds.DECIDED_ROUNDS),
         ((300.0, 310.0), 0.0, 1.1, 1),
