@@ -31,8 +31,8 @@ def round_seconds(
     """Seconds of a run by round and file. `files`: of each a function that sets its inputs, and one that runs it. The
     first round is not counted, unless it takes more than the time there is. There are up to `ROUNDS` rounds that begin
     within `budget_s` of processor time; with `limit` as many as an interval needs, up to `DECIDED_ROUNDS` while the
-    interval of a file's ratio to the first contains the limit, and no more once all intervals lie above it, or below it by
-    more than their width."""
+    interval of a file's ratio to the first contains the limit, and no more once all intervals lie above it, or below it
+    by more than their width."""
     began = time.process_time()
     first = [_sample_s(file, 1) for file in files]
     runs = max(1, min(_MOST_RUNS, int(_SAMPLE_S / max(min(first), 1e-9))))
