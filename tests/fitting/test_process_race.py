@@ -174,7 +174,7 @@ def test_fewer_operators_are_tried_once_and_again_while_all_are_too_slow(ratios,
         tried.append(most_operators)
         nbytes = 880 if ratios[len(read)] is None else 500
         graph = SimpleNamespace(ops=range(most_operators))
-        return [SimpleNamespace(arena_bytes=nbytes, plan=SimpleNamespace(graph=graph), measured={})]
+        return [Candidate("strips", tmp_path, nbytes, SimpleNamespace(graph=graph), measured={})]
 
     monkeypatch.setattr(race_strips, "least_in_strips", least)
     monkeypatch.setattr(race_strips, "measure", lambda job, files, original: files)
@@ -184,7 +184,7 @@ def test_fewer_operators_are_tried_once_and_again_while_all_are_too_slow(ratios,
     while files := strips.further():
         read.append(ratios[len(read)])
         race.measured.append(SimpleNamespace(origin=read[-1]))
-        assert files[0].arena_bytes == 500
+        assert files[0].arena_bytes == 500 and files[0].name == f"strips {len(tried)}"
     assert read == [one for one in ratios if one is not None]
     assert len(tried) == len(ratios)
 

@@ -262,6 +262,8 @@ def pads_of(node: FileNode, network: FileNetwork, rank: int) -> Pads:
 def bounds_of(node: FileNode, network: FileNetwork) -> list[list[int] | None]:
     """The begins, ends, axes and steps of a slice, as far as it states them: as constants, or as settings of ONNX's
     Slice before version 10. Raises Unproven where one is computed."""
+    if len(node.inputs) == 1 and node.settings.keys() - {"starts", "ends", "axes"}:
+        raise Unproven("has settings that are not a slice's")
     lists: list[list[int] | None] = []
     for position, name in enumerate(("starts", "ends", "axes", "steps"), start=1):
         operand = node.inputs[position] if position < len(node.inputs) else ABSENT

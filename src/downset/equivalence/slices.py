@@ -31,7 +31,10 @@ def sliced_axes(node: FileNode, network: FileNetwork, sizes: list[int]) -> list[
     if starts is None or ends is None:
         raise Unproven("states no constant bounds")
     if node.kind == "Slice":
-        axes = list(range(len(starts))) if lists[2] is None else [axis % len(sizes) for axis in lists[2]]
+        axes = list(range(len(starts))) if lists[2] is None else lists[2]
+        if any(not -len(sizes) <= axis < len(sizes) for axis in axes):
+            raise Unproven("slices an axis that its input lacks")
+        axes = [axis % len(sizes) for axis in axes]
         steps = lists[3] or [1] * len(starts)
     else:
         axes, steps = list(range(len(starts))), lists[2] or [1] * len(starts)

@@ -40,8 +40,8 @@ class Candidate:
     which it was measured."""
 
     name: str
-    """original, optimised, order, rewritten, strips or front, the last four also with "+offsets"; mapped or
-    "mapped, not ordered", or the name of another candidate with ", mapped"."""
+    """original, optimised, order, rewritten, strips or front, the last four also with "+offsets"; "strips 2" and so on
+    of fewer operators; mapped or "mapped, not ordered", or the name of another candidate with ", mapped"."""
     path: Path
     arena_bytes: int
     plan: PlannedGraph | None = None

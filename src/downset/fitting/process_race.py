@@ -146,6 +146,7 @@ class Race:
         self.measured = [default]
         self._left: list[Attempt] = []
         self._with_regions: set[Path] = set()
+        self._refused: set[Path] = set()
         self._kept: list[Attempt] = []
         self.each_s = self._took_s = each_s
         self._opened = 1
@@ -273,7 +274,7 @@ class Race:
         """Names of what another run of the command may choose in place of `best`, as it takes about as much: processes
         of one file differ by chance. Empty where nothing does."""
         names = dict[str, None]()
-        for one in self.measured:
+        for one in self.hopeful:
             other = (one.file.path, one.file.settings) != (best.file.path, best.file.settings)
             ships = not one.is_original or one.by_hand or best.is_original
             gain = 0.0 if one.is_original == best.is_original else LEAST_GAIN
@@ -350,8 +351,17 @@ class Race:
 
     def refuse(self, one: Attempt) -> None:
         """Leave out a file, whatever its settings, and what was made from it."""
-        self._kept = [other for other in self._kept if other.origin.path != one.origin.path or other.is_original]
-        self._left = [other for other in self._left if other.origin.path != one.origin.path or other.is_original]
+        self._refused.add(one.origin.path)
+        self._kept = [one for one in self._kept if not self._is_refused(one)]
+        self._left = [one for one in self._left if not self._is_refused(one)]
+
+    def _is_refused(self, one: Attempt) -> bool:
+        return not one.is_original and one.origin.path in self._refused
+
+    @property
+    def hopeful(self) -> list[Attempt]:
+        """The attempts that were measured and not refused."""
+        return [one for one in self.measured if not self._is_refused(one)]
 
 
 def smallest(timed: Sequence[Attempt]) -> Attempt:

@@ -28,7 +28,7 @@ from downset.fitting.process_race import (
     processes_s,
     smallest,
 )
-from downset.fitting.proving import at_other_sizes, compare
+from downset.fitting.proving import at_other_sizes, compare, compare_form
 from downset.fitting.race_strips import RaceStrips
 from downset.fitting.strip_notes import note_arithmetic
 from downset.fitting.trials import in_strips
@@ -183,7 +183,7 @@ def _chosen(job: Job, graph: Graph, candidates: Candidates, race: Race) -> FileC
     file = _with_arena(job, best.file)
     if in_strips(best.origin):
         note_arithmetic(job, graph, [best.origin])
-    job.notes.add(race.note, *_notes(job, best, race.measured))
+    job.notes.add(race.note, *_notes(job, best, race.hopeful))
     if near := race.near(best):
         job.notes.add(f"takes about as much memory, so that another run may choose it: {near}")
     shown = (_taken(candidates.original, default or timed[0]), _taken(file, best))
@@ -195,11 +195,10 @@ def _outputs(job: Job, candidates: Candidates, best: Attempt) -> Comparison:
     if best.form is not None and best.form.of_original:
         assert best.outputs is not None
         return at_other_sizes(job, best.file, best.outputs)
-    outputs = compare(job, candidates.original, best.origin)
-    if best.form is None or best.form.level != "all":
-        return outputs
-    proof = None if outputs.proof is None else replace(outputs.proof, optimised=True)
-    return at_other_sizes(job, best.file, replace(outputs, proof=proof))
+    if best.form is not None and best.form.level == "all":
+        assert best.outputs is not None
+        return compare_form(job, candidates.original, best.origin, best.file, best.outputs)
+    return compare(job, candidates.original, best.origin)
 
 
 def _with_arena(job: Job, file: Candidate) -> Candidate:

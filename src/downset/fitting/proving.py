@@ -24,7 +24,7 @@ from downset.runtimes.differences import not_compared
 from downset.runtimes.feeds import FeedSource
 from downset.runtimes.rounding import HeldFile, least_scales
 
-__all__ = ["at_other_sizes", "compare", "note_differences", "processes_of_program", "run_program"]
+__all__ = ["at_other_sizes", "compare", "compare_form", "note_differences", "processes_of_program", "run_program"]
 
 _PROCESSES = {True: 3, False: 5}
 """Fresh processes in which the written program is run, by whether its session follows the order of the file."""
@@ -86,6 +86,16 @@ def _judged(chosen: Candidate, comparison: Comparison) -> Comparison:
         reason = comparison.proof.reason if comparison.proof is not None else ""
         raise InvalidPlan(f"it is not proven the same ({reason}), and the outputs are the same for every input tried")
     return comparison
+
+
+def compare_form(
+    job: Job, original: Candidate, source: Candidate, chosen: Candidate, outputs: Comparison
+) -> Comparison:
+    """The comparison of a form that ONNX Runtime made of a planned file, which equals the original bit for bit
+    (`outputs`): with what is proven of that file, and at other sizes. Raises InvalidPlan as `compare` does."""
+    proof = _proof(job, original, source)
+    proof = replace(proof, optimised=True) if proof.proven else proof
+    return at_other_sizes(job, chosen, _judged(chosen, replace(outputs, proof=proof)))
 
 
 def at_other_sizes(job: Job, chosen: Candidate, comparison: Comparison) -> Comparison:

@@ -60,8 +60,8 @@ class RaceStrips:
             return []
 
     def further(self) -> list[Candidate]:
-        """The file of fewest bytes among those of fewer operators, measured: once, and again while all files in strips
-        are slower than the limit. None where no such file gains enough, or enough were tried."""
+        """The file of fewest bytes among those of fewer operators, measured ("strips 2"): once, and again while all
+        files in strips are slower than the limit. None where no such file gains enough, or enough were tried."""
         job, search = self._job, self._search
         ratios = [self._race.ratio(one) for one in self._race.measured if in_strips(one.origin)]
         if search is None or not ratios or not self._left or job.search_time.over:
@@ -75,7 +75,9 @@ class RaceStrips:
         try:
             most = before + int(share * (self._operators - before))
             files = least_in_strips(job, [search], most_operators=most)
-            return self._measured([file for file in files if self._gained(file.arena_bytes) >= 0])
+            number = _FURTHER - self._left + 1
+            files = [replace(file, name=f"strips {number}") for file in files if self._gained(file.arena_bytes) >= 0]
+            return self._measured(files)
         except DownsetError as error:
             job.notes.add(Message("not computed in fewer strips: ", error.message))
             return []

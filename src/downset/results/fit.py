@@ -185,8 +185,9 @@ class RamVerdict:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """The result of `fit`. `shipped`: the name of the shipped candidate: original, optimised, order, order+offsets,
-    rewritten, rewritten+offsets, strips or strips+offsets; "mapped" where weights lie in a file of their own, in the
-    runtime's order "mapped, not ordered", and where that form was given to another candidate its name with ", mapped".
+    rewritten, rewritten+offsets, strips, "strips 2" (of fewer operators) or strips+offsets; "mapped" where weights lie
+    in a file of their own, in the runtime's order "mapped, not ordered", and where that form was given to another
+    candidate its name with ", mapped".
     `graph` and `together`: the network and plan of the shipped file, or the best plan if a file without a plan ships.
     `before`: the arena of the original; `original`: the network that it places. `rewrites`: those in the shipped file.
     `session`: the settings with which ONNX Runtime takes the measured memory; None for other targets, and where nothing

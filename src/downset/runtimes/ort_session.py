@@ -161,7 +161,9 @@ def _measure(library: Any, path: str, inputs: Inputs, settings: SessionSettings)
     if not kernels:
         return [0, 0, 0, 0], []
     if "mem_in_use_peak" not in kernels[0]["args"]:
-        raise UnsupportedError("this ONNX Runtime does not report memory in its profile; 1.31 does")
+        raise UnsupportedError(
+            "ONNX Runtime reports no memory in its profile: it does from version 1.31 on, where its arena is on"
+        )
     figures = [{key: int(value) for key, value in event["args"].items() if key.startswith("mem_")} for event in kernels]
     persistent = figures[0]["mem_bytes_in_use"] - figures[0]["mem_in_use_delta"]
     peak = max(figure["mem_in_use_peak"] for figure in figures)
