@@ -1,5 +1,7 @@
 """Attention in ONNX Runtime: its scores are computed in strips without being asked for, where processes take less."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -7,7 +9,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from downset.fitting.fit import fit
-from downset.formats.reading import open_sizes
+from downset.fitting.job import FitOptions
+from downset.fitting.other_sizes import not_run_at
+from downset.formats.onnx.write import export_onnx
+from downset.formats.reading import load, open_sizes
+from downset.partial.rewrite import InStrips, in_strips
 
 TOKENS, WIDTH = 1024, 32
 
@@ -51,7 +57,7 @@ def test_attention_ships_in_strips_without_being_asked_for(tmp_path):
         np.testing.assert_allclose(run(output, "ORT_DISABLE_ALL", x), run(model, "ORT_ENABLE_ALL", x), atol=1e-5)
 
 
-def convolutions(path):
+def convolutions(path, rows=192):
     """Three convolutions with wide maps between them, which ONNX Runtime computes in channels of its own layout."""
     random = np.random.default_rng(0)
     shapes = {"w": (32, 3, 3, 3), "v": (32, 32, 3, 3), "u": (8, 32, 3, 3)}
@@ -64,12 +70,26 @@ def convolutions(path):
         nodes.append(helper.make_node("Relu", [f"{name} c"], [f"{name} r"]))
         last = f"{name} r"
     nodes.append(helper.make_node("GlobalAveragePool", [last], ["y"]))
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 192, 96])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, rows, 96])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8, 1, 1])
     graph = helper.make_graph(
         nodes, "convolutions", [x], [y], [numpy_helper.from_array(v, n) for n, v in weights.items()]
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+@pytest.mark.parametrize(
+    ("open_sizes", "sizes"), [({"batch": 1}, ""), ({"batch": 1, "rows": 192}, "batch = 1, rows = 96")]
+)
+def test_strips_that_have_no_row_at_other_sizes_are_not_raced(open_sizes, sizes, tmp_path):
+    model, striped = tmp_path / "m.onnx", tmp_path / "s.onnx"
+    convolutions(model, rows=192 if "rows" not in open_sizes else "rows")
+    shapes = {"x": (1, 3, 192, 96)}
+    graph = load(model, shapes=shapes)
+    made = in_strips(graph, [InStrips(0, 4, 4)])
+    export_onnx(striped, made, range(len(made.ops)))
+    job = SimpleNamespace(form=".onnx", path=model, ranges=None, options=FitOptions(model, shapes=shapes))
+    assert not_run_at(job, graph, striped) == sizes
 
 
 @pytest.mark.own_processes("measures")

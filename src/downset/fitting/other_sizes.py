@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from downset.errors import DownsetError, InvalidPlan, LimitReached, UnsupportedError
 from downset.fitting.candidates import Candidate
@@ -18,7 +19,7 @@ from downset.runtimes.feeds import Feeds, made_feeds
 from downset.runtimes.outputs import in_ort
 from downset.runtimes.rounding import HeldFile, held_to_levels, same_at_a_level
 
-__all__ = ["axes_of", "growth_by_axis", "held_at_other_sizes"]
+__all__ = ["axes_of", "growth_by_axis", "held_at_other_sizes", "not_run_at"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -53,6 +54,20 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile, *, in_strips: bo
             raise InvalidPlan(f"with {sizes} it gave other outputs in ort (", difference(comparison), ")")
         told.append(sizes)
     return tuple(told)
+
+
+def not_run_at(job: Job, graph: Graph, striped: Path) -> str:
+    """The first sizes of the open axes with which ONNX Runtime runs the original alone, and not this file in strips: a
+    strip may have no rows then. Empty where there are none."""
+    axes = axes_of(job)
+    for tried in [*_others(job, axes), *_few_rows(job, axes)] if axes else ():
+        shapes = _first_that_runs(job, graph, tried)
+        if shapes is not None:
+            try:
+                in_ort(striped, _feeds(job, graph, shapes)[:1])
+            except DownsetError:
+                return _listed(axes, shapes)
+    return ""
 
 
 def _others(job: Job, axes: Sequence[OpenAxis]) -> list[Iterable[Shapes]]:

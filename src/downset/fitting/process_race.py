@@ -350,7 +350,8 @@ class Race:
         return limit is None or one.growth.most_bytes <= limit
 
     def refuse(self, one: Attempt) -> None:
-        """Leave out a file, whatever its settings, and what was made from it."""
+        """Leave out a file, whatever its settings, and what was made from it. The next has processes of its own."""
+        self.most = max(self.most, self._opened + _LEAST_DECIDING)
         self._refused.add(one.origin.path)
         self._kept = [one for one in self._kept if not self._is_refused(one)]
         self._left = [one for one in self._left if not self._is_refused(one)]

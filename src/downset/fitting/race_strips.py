@@ -11,6 +11,7 @@ from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
+from downset.fitting.other_sizes import not_run_at
 from downset.fitting.planning import Planned, folded_plan
 from downset.fitting.process_race import LEAST_GAIN, Race
 from downset.fitting.strips import StripSearch, least_in_strips, search_forms, strip_forms
@@ -87,6 +88,11 @@ class RaceStrips:
         return self._planned.best.together.arena.arena_bytes - nbytes - LEAST_GAIN * self._race.default_bytes
 
     def _measured(self, files: list[Candidate]) -> list[Candidate]:
+        assert self._search is not None
+        for file in files:
+            if sizes := not_run_at(self._job, self._search.graph, file.path):
+                self._job.notes.add(f"not in strips: with {sizes} ONNX Runtime runs the original alone")
+                return []
         measured = measure(self._job, files, original=self._candidates.original)
         self._operators = max((len(file.plan.graph.ops) for file in files if file.plan is not None), default=0)
         return [file for file in measured if file.measured is not None]
