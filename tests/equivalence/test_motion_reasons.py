@@ -126,9 +126,15 @@ def strided(start):
     return one("STRIDED_SLICE", (1, 2, ROWS), (1, 2, 4), [0, 0, start], [1, 2, start + 4], [1, 1, 1])
 
 
+def beyond():
+    """Four rows along an axis beyond the last, by ONNX's Slice."""
+    return one("Slice", (1, 2, ROWS), (1, 2, 4), [2], [6], [3])
+
+
 COPIES = {"coordinate_transformation_mode": (3, b"asymmetric"), "nearest_mode": (3, b"floor")}
 MASKED = ([0, 0, 0], [1, 2, ROWS], [1, 1, 1])
 REASONS = {
+    "slices an axis that its input lacks": beyond,
     "has no rule": lambda: one("CumSum", (1, 2, ROWS), (1, 2, ROWS), 1),
     "unknown shape": unknown_shape,
     "reads rows of several tensors": lambda: twice("Conv", (2, 2, ROWS), (2, 2, 1)),
