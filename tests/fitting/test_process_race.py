@@ -9,10 +9,11 @@ import pytest
 from downset import budget
 from downset.errors import LoadError
 from downset.fitting import process_race, processes, race_strips
+from downset.fitting.attempts import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions, Notes
 from downset.fitting.process_pattern import quicker
-from downset.fitting.process_race import LEAST_GAIN, Attempt, Race, fastest_within, smallest
+from downset.fitting.process_race import Race
 from downset.results.comparisons import Comparison
 from downset.results.policy import LARGER_MAPPED, SLOWER
 from downset.results.processes import ProcessGrowth
@@ -301,7 +302,7 @@ def test_a_file_that_cannot_be_compared_is_refused_and_the_next_ships(each_s, tm
     monkeypatch.setattr(processes, "_taken", lambda file, tried: tried)
     monkeypatch.setattr(Race, "narrowed", lambda race, best: best)
     monkeypatch.setattr(processes, "quicker", lambda job, race, best: (best, None))
-    monkeypatch.setattr(process_race.Attempt, "row", lambda one: SimpleNamespace(of=one))
+    monkeypatch.setattr(Attempt, "row", lambda one: SimpleNamespace(of=one))
     candidates = SimpleNamespace(original=bench.default.file)
     race = Race(bench.job, bench.measured(None, [bench.default])[0], each_s)
     race.enter(bench.others[::-1])

@@ -21,10 +21,10 @@ from onnx import TensorProto, helper
 import downset as ds
 from downset.errors import LimitReached, UnsupportedError
 from downset.fitting import mapped_forms, summary
+from downset.fitting.attempts import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions, Notes
 from downset.fitting.mapped_forms import MadeForm, SameOutputs
-from downset.fitting.process_race import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.trials import shipped_bytes
 from downset.fitting.verdict import check_process
 from downset.formats.onnx.mapped import data_name, has_packed, leave_packed, mapped_bytes, write_mapped

@@ -271,7 +271,7 @@ def bounds_of(node: FileNode, network: FileNetwork) -> list[list[int] | None]:
         if operand != ABSENT:
             if network.values[operand].content is None:
                 raise Unproven("has an input that is not constant")
-            lists.append([int(item) for item in array_of(network.values[operand]).reshape(-1).tolist()])
+            lists.append(_integers(network.values[operand]))
         else:
             lists.append(list(stated[1]) if isinstance(stated, tuple) else None)
     return lists
@@ -279,7 +279,11 @@ def bounds_of(node: FileNode, network: FileNetwork) -> list[list[int] | None]:
 
 def integers_of(place: Place, position: int) -> list[int] | None:
     value = place.value(position)
-    return None if value is None else [int(item) for item in array_of(value).reshape(-1).tolist()]
+    return None if value is None else _integers(value)
+
+
+def _integers(value: FileValue) -> list[int]:
+    return [int(item) for item in array_of(value).reshape(-1).tolist()]
 
 
 def same_settings(mine: FileNode, original: FileNode, *, without: frozenset[str] = frozenset()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,10 +35,8 @@ def held_at_other_sizes(job: Job, graph: Graph, held: HeldFile, *, in_strips: bo
     if not axes:
         return ()
     told = []
-    for tried in [*_others(job, axes), *(_few_rows(job, axes) if in_strips else [])]:
-        shapes = _first_that_runs(job, graph, tried)
-        sizes = "" if shapes is None else _listed(axes, shapes)
-        if shapes is None or sizes in told:
+    for sizes, shapes in _tried(job, graph, axes, in_strips=in_strips):
+        if sizes in told:
             continue
         try:
             feeds = _feeds(job, graph, shapes)
@@ -60,14 +58,20 @@ def not_run_at(job: Job, graph: Graph, striped: Path) -> str:
     """The first sizes of the open axes with which ONNX Runtime runs the original alone, and not this file in strips: a
     strip may have no rows then. Empty where there are none."""
     axes = axes_of(job)
-    for tried in [*_others(job, axes), *_few_rows(job, axes)] if axes else ():
+    for sizes, shapes in _tried(job, graph, axes, in_strips=True) if axes else ():
+        try:
+            in_ort(striped, _feeds(job, graph, shapes)[:1])
+        except DownsetError:
+            return sizes
+    return ""
+
+
+def _tried(job: Job, graph: Graph, axes: Sequence[OpenAxis], *, in_strips: bool) -> Iterator[tuple[str, Shapes]]:
+    """The other sizes at which files are tried, as they are told, with which ONNX Runtime runs the original."""
+    for tried in [*_others(job, axes), *(_few_rows(job, axes) if in_strips else [])]:
         shapes = _first_that_runs(job, graph, tried)
         if shapes is not None:
-            try:
-                in_ort(striped, _feeds(job, graph, shapes)[:1])
-            except DownsetError:
-                return _listed(axes, shapes)
-    return ""
+            yield _listed(axes, shapes), shapes
 
 
 def _others(job: Job, axes: Sequence[OpenAxis]) -> list[Iterable[Shapes]]:

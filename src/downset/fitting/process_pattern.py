@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from downset.errors import DownsetError
+from downset.fitting.attempts import ALIKE, Attempt
 from downset.fitting.job import Job
-from downset.fitting.process_race import ALIKE, Attempt, Race
+from downset.fitting.process_race import Race
 from downset.messages import Message
 from downset.results.sessions import WITH_PATTERN
 from downset.runtimes.targets import Sessions

@@ -1,5 +1,5 @@
-"""Measures attempts in processes: all of them once, then those that decide in further rounds, and orders them by what
-they take. The fewest runs that decide are made: an attempt that the first reading rules out has no further one.
+"""Measures attempts in processes: all of them once, then those that decide in further rounds. The fewest runs that
+decide are made: an attempt that the first reading rules out has no further one.
 """
 
 from __future__ import annotations
@@ -7,38 +7,22 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from downset.budget import moment_s
 from downset.errors import DownsetError
+from downset.fitting.attempts import ALIKE, LEAST_GAIN, Attempt, least_of, ratio_of
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import Job
-from downset.fitting.mapped_forms import MadeForm
-from downset.fitting.trials import shipped_bytes
 from downset.formats.onnx.data_files import stored_bytes
 from downset.messages import Message
-from downset.results.comparisons import Comparison
-from downset.results.processes import ProcessGrowth, ProcessRow, middle_growth
 from downset.results.sessions import DEFAULT, ONE_REGION
 from downset.runtimes.ort_process import process_growths
 from downset.text import counted
 
-__all__ = [
-    "ALIKE",
-    "LEAST_GAIN",
-    "Attempt",
-    "Race",
-    "fastest_within",
-    "measured_once",
-    "processes_moment",
-    "processes_s",
-    "smallest",
-]
+__all__ = ["Race", "measured_once", "processes_moment", "processes_s"]
 
-LEAST_GAIN = 0.03
-"""A file that gains a smaller share of the process than this over the original with settings does not ship."""
 _MORE_ROUNDS = 2
 """Processes of an attempt that is timed, after the first one."""
 _RUNS_S, _RUNS_SHARE = 20.0, 2.0
@@ -52,55 +36,10 @@ _LEAST_DECIDING = 12
 """Further processes that decide also where they take longer: two rounds of the default and of five others."""
 _MOST_OPENED = 60
 """Processes that are measured at most."""
-ALIKE = 0.01
-"""Peaks of two processes differ by chance by up to this share."""
 _HOPELESS = 1.12
 """An attempt whose one reading is slower than the limit by this factor is not timed again."""
 _NEAR = 0.04
 """A ratio that is this close to the limit is measured in further rounds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A candidate with its readings: a file and the settings with which it was opened. `form`: where the file is a form
-    that was made here, with the comparison of its `outputs` with what it was made from."""
-
-    file: Candidate
-    readings: tuple[ProcessGrowth, ...] = ()
-    by_hand: bool = False
-    form: MadeForm | None = None
-    outputs: Comparison | None = None
-
-    @property
-    def is_original(self) -> bool:
-        return self.file.name == "original"
-
-    @property
-    def origin(self) -> Candidate:
-        """The candidate whose outputs are compared with the original's."""
-        return self.form.source if self.form is not None and not self.form.of_original else self.file
-
-    @property
-    def growth(self) -> ProcessGrowth:
-        return middle_growth(self.readings)
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.growth.peak_bytes
-
-    @property
-    def held_bytes(self) -> float:
-        """The bytes that its arena was seen to hold; infinite where that was not measured."""
-        return math.inf if self.file.measured is None else self.file.measured["held_bytes"]
-
-    @property
-    def disk_bytes(self) -> int:
-        """The bytes of what is written where this ships."""
-        return shipped_bytes(self.file)
-
-    def row(self) -> ProcessRow:
-        assert self.file.settings is not None
-        return ProcessRow(self.file.name, self.file.settings, self.growth, self.disk_bytes, by_hand=self.by_hand)
 
 
 def measured_once(job: Job, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
@@ -202,7 +141,7 @@ class Race:
 
     def ratio(self, one: Attempt) -> float:
         """The processor time of an attempt as a multiple of the default's, by its first reading."""
-        return _ratio(one, self._default)
+        return ratio_of(one, self._default)
 
     def _best_form(self) -> Attempt | None:
         """The form of the least memory that is fast enough."""
@@ -220,7 +159,7 @@ class Race:
     def _add(self, measured: Iterable[Attempt]) -> None:
         read = [one for one in measured if one.readings]
         self.measured += read
-        hopeful = [one for one in read if _ratio(one, self._default) <= _HOPELESS * self.slower]
+        hopeful = [one for one in read if self.ratio(one) <= _HOPELESS * self.slower]
         self._left = sorted([*self._left, *hopeful], key=lambda one: one.peak_bytes)
 
     def _regions(self, one: Attempt) -> list[Attempt]:
@@ -260,7 +199,7 @@ class Race:
         if not all(one.readings for one in again):
             return best
         self.measured.append(again[1])
-        return best if _least(again).file.settings == best.file.settings else again[1]
+        return best if least_of(again).file.settings == best.file.settings else again[1]
 
     def in_turns(self, best: Attempt, other: Attempt) -> list[Attempt]:
         """The original by default and these two with readings of as many rounds as are left; nothing where there is no
@@ -279,7 +218,7 @@ class Race:
             ships = not one.is_original or one.by_hand or best.is_original
             gain = 0.0 if one.is_original == best.is_original else LEAST_GAIN
             alike = one.peak_bytes <= (1 + 3 * ALIKE + gain) * best.peak_bytes
-            if other and ships and alike and _ratio(one, self._default) <= (1 + _NEAR) * self.slower:
+            if other and ships and alike and self.ratio(one) <= (1 + _NEAR) * self.slower:
                 names[one.file.label] = None
         return "; ".join(names)
 
@@ -302,7 +241,7 @@ class Race:
         """The attempt, if it keeps to the limit of time; near the limit further rounds decide, as far as the time for
         them goes."""
         rounds = min(2 * _MORE_ROUNDS + 1, self._rounds_left(2, self.most))
-        if rounds and abs(_ratio(one, default) / self.slower - 1) < _NEAR:
+        if rounds and abs(ratio_of(one, default) / self.slower - 1) < _NEAR:
             again = self._measure([replace(each, readings=()) for each in (default, one)], rounds)
             if not all(each.readings for each in again):
                 return None
@@ -310,7 +249,7 @@ class Race:
                 replace(each, readings=(*each.readings, *more.readings))
                 for each, more in zip((default, one), again, strict=True)
             )
-        return one if _ratio(one, default) <= self.slower else None
+        return one if ratio_of(one, default) <= self.slower else None
 
     def _wanted(self) -> list[Attempt]:
         """The attempts that are timed next: the file of the least memory, the best that is set by hand, and other
@@ -365,30 +304,6 @@ class Race:
         return [one for one in self.measured if not self._is_refused(one)]
 
 
-def smallest(timed: Sequence[Attempt]) -> Attempt:
-    """The one by which the process grows least, of those that keep to the limits of time and bytes on disk. A file
-    gains enough where the peak, or at no higher peak what is anonymous, is less by `LEAST_GAIN` of the growth; else the
-    original ships, with the settings by which it grows least."""
-    originals = [one for one in timed if one.is_original]
-    original = _least(originals)
-    files = [one for one in timed if not one.is_original]
-    if not files:
-        return original
-    best = _least(files)
-    growth, less = original.growth, LEAST_GAIN * original.growth.peak_bytes
-    gained = growth.peak_bytes - best.growth.peak_bytes
-    anonymous = growth.peak_anonymous_bytes - best.growth.peak_anonymous_bytes
-    return best if gained >= less or (gained >= 0 and anonymous >= less) else original
-
-
-def fastest_within(timed: Sequence[Attempt], ram_bytes: int) -> Attempt:
-    """The fastest by which no process grew by more than the limit; where there is none, the one that grows least."""
-    fits = [one for one in timed if one.growth.most_bytes <= ram_bytes]
-    if fits:
-        return min(fits, key=lambda one: one.growth.cpu_s)
-    return min(timed, key=lambda one: one.growth.most_bytes)
-
-
 def _is_one_region(file: Candidate, usual: Candidate) -> bool:
     """Whether the file is the other one with an arena that first takes a region in which a run fits."""
     settings = None if usual.settings is None else ONE_REGION.get(usual.settings.name)
@@ -400,22 +315,3 @@ def _packing(one: Attempt) -> str:
     """Whether a form has packed weights, as the usual settings with which it is opened say."""
     assert one.form is not None
     return one.form.settings[0].name
-
-
-def _least(tried: Sequence[Attempt]) -> Attempt:
-    """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
-    those that have about as few, the fastest; of those that are about as fast, the one with the fewest bytes on disk,
-    and of equal ones that whose arena holds least."""
-    lowest = min(one.growth.peak_bytes for one in tried)
-    near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + ALIKE)]
-    fewest = min(one.growth.peak_anonymous_bytes for one in near)
-    alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + ALIKE * lowest]
-    quickest = min(one.growth.cpu_s for one in alike)
-    quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
-    return min(quick, key=lambda one: (one.disk_bytes, one.held_bytes, one.growth.peak_bytes))
-
-
-def _ratio(one: Attempt, default: Attempt) -> float:
-    """The median over rounds of the processor time as a multiple of the default's in the same round."""
-    pairs = zip(one.readings, default.readings, strict=False)
-    return median(mine.cpu_s / usual.cpu_s for mine, usual in pairs)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from downset.errors import DownsetError
+from downset.fitting.attempts import LEAST_GAIN, Attempt, fastest_within, smallest
 from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates, FileChoice, choose
 from downset.fitting.job import Job
@@ -18,16 +19,7 @@ from downset.fitting.mapped_forms import SameOutputs, forms_of, levels_of
 from downset.fitting.measuring import in_use
 from downset.fitting.planning import Planned
 from downset.fitting.process_pattern import quicker
-from downset.fitting.process_race import (
-    LEAST_GAIN,
-    Attempt,
-    Race,
-    fastest_within,
-    measured_once,
-    processes_moment,
-    processes_s,
-    smallest,
-)
+from downset.fitting.process_race import Race, measured_once, processes_moment, processes_s
 from downset.fitting.proving import at_other_sizes, compare, compare_form
 from downset.fitting.race_strips import RaceStrips
 from downset.fitting.strip_notes import note_arithmetic

@@ -7,13 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from downset.errors import DownsetError
+from downset.fitting.attempts import LEAST_GAIN
 from downset.fitting.candidates import Candidate
 from downset.fitting.choosing import Candidates
 from downset.fitting.job import Job
 from downset.fitting.measuring import measure
 from downset.fitting.other_sizes import not_run_at
 from downset.fitting.planning import Planned, folded_plan
-from downset.fitting.process_race import LEAST_GAIN, Race
+from downset.fitting.process_race import Race
 from downset.fitting.strips import StripSearch, least_in_strips, search_forms, strip_forms
 from downset.fitting.trials import in_strips, share_of_operators
 from downset.messages import Message

@@ -42,10 +42,8 @@ class Policy:
         return "above" if latency.ratio_low > self.slower else "near"
 
     def is_near(self, latency: Latency) -> bool:
-        """Whether the limit of time lies in the interval of the ratio, or beside it by no more than its width: another
-        run may then stand elsewhere."""
-        width = latency.ratio_high - latency.ratio_low
-        return self.slower is not None and latency.ratio_low - width <= self.slower < latency.ratio_high + width
+        """Whether there is a limit of time, and it is near the ratio."""
+        return self.slower is not None and latency.is_near(self.slower)
 
     def keeps_size(self, before: int, after: int) -> bool:
         """Whether files of `after` bytes may take the place of those of `before` bytes."""

@@ -89,6 +89,12 @@ class Latency:
         more or less than the ratio, because the machine changes its speed between rounds."""
         return self.usual_s * self.ratio
 
+    def is_near(self, limit: float) -> bool:
+        """Whether a limit lies in the interval of the ratio, or beside it by no more than its width: another run may
+        then stand elsewhere."""
+        width = self.ratio_high - self.ratio_low
+        return self.ratio_low - width <= limit < self.ratio_high + width
+
 
 @dataclass(frozen=True, slots=True)
 class SessionTaken:

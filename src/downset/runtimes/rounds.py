@@ -55,7 +55,7 @@ def _goes_on(seconds: Sequence[Sequence[float]], limit: float | None, spent: flo
     others = latencies(np.array(seconds))[1:]
     if others and all(one.ratio_low > limit for one in others):
         return False
-    if others and all(2 * one.ratio_high - one.ratio_low < limit for one in others):
+    if others and all(one.ratio_high < limit and not one.is_near(limit) for one in others):
         return False
     return len(seconds) < ROUNDS or any(one.ratio_low <= limit < one.ratio_high for one in others)
 
