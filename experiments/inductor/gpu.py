@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+from torch import Tensor, nn
 
 import downset as ds
 from experiments.children import last_line, stop
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.by_hand import HAND, WAYS, Step, step_of
 from experiments.inductor.measure import whole_step
-from experiments.inductor.networks import GPT, Case, UNet, ViT, images, language
+from experiments.inductor.networks import GPT, Case, UNet, ViT, images, language, resnet50
 from experiments.rows import Row
 
 LINK_BYTES_S = 25e9
@@ -43,14 +44,31 @@ OWN = ("save on host", "ours 0.6", "ours 0.4", "ours 0.25", "ours 0.4, moving", 
 MEASURED = ("eager", *HAND, "torch.compile", "budget 0.5", "budget 0.1", "ours", *OWN)
 ROUNDS = 5
 STEPS = 5
+
+
+class InBFloat16(nn.Module):
+    """Its model under autocast; the loss sees float32, as in most training loops."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            outputs = self.model(inputs)
+        return outputs.float()
+
+
 NETWORKS: Mapping[str, Callable[[], Case]] = {
     "gpt": lambda: language(GPT(16384, 768, 4, 512), 16384, 8, 512),
     "unet": lambda: images(UNet(32, 3, attention=True), 8, 256, 2, dense=True),
     "vit": lambda: images(ViT(224, 16, 384, 4, 1000), 64, 224, 1000),
     "gpt2_small": lambda: language(GPT(50257, 768, 12, 512), 50257, 4, 512),
+    "gpt2_small_bf16": lambda: language(InBFloat16(GPT(50257, 768, 12, 512)), 50257, 4, 512),
+    "resnet50": lambda: images(resnet50(1000), 32, 224, 1000, learning_rate=1e-6),
     "gpt_tiny": lambda: language(GPT(64, 32, 1, 16), 64, 2, 16),
 }
-"""By name; call after a seed. Sizes that people train with, in float32."""
+"""By name; call after a seed. Sizes that people train with, in float32 or under autocast."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -77,7 +95,7 @@ def device_step(network: str, way: str, report: Callable[[Any], None]) -> Step:
     if way == "save on host":
         plain = step_of(make, "eager", report)
 
-        def saved() -> torch.Tensor:
+        def saved() -> Tensor:
             with torch.autograd.graph.save_on_cpu(pin_memory=True):
                 return plain()
 
