@@ -6,9 +6,11 @@ neither may run again and needs no fixed place among generators.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["draws"]
+__all__ = ["draws", "states_where_drawn"]
 
 
 def draws(node: Any) -> bool:
@@ -23,3 +25,30 @@ def draws(node: Any) -> bool:
             value = node.kwargs.get(argument.name, argument.default_value) if given is None else given
             return not (isinstance(value, (int, float)) and value == 0)
     return True
+
+
+@contextmanager
+def states_where_drawn() -> Iterator[None]:
+    """Within it, PyTorch's partitioner keeps a generator's state for operators that draw alone. It keeps one for every
+    seeded operator that runs again, and attention without dropout, in both passes, waits for it."""
+    from torch._functorch import partitioners
+
+    theirs = getattr(partitioners, "functionalize_rng_ops", None)
+    if theirs is None:
+        yield
+        return
+
+    def where_drawn(joint: Any, *graphs: Any) -> Any:
+        marked = [node for node in joint.graph.nodes if "recompute" in node.meta and not draws(node)]
+        marks = [(node, node.meta.pop("recompute")) for node in marked]
+        try:
+            return theirs(joint, *graphs)
+        finally:
+            for node, mark in marks:
+                node.meta["recompute"] = mark
+
+    partitioners.functionalize_rng_ops = where_drawn
+    try:
+        yield
+    finally:
+        partitioners.functionalize_rng_ops = theirs

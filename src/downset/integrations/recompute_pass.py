@@ -27,6 +27,7 @@ from downset.integrations.fx_training import Traced, behind_forward, sets_of, tr
 from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.planned_order import PLANNED
+from downset.integrations.random_operators import states_where_drawn
 from downset.integrations.torch_features import scheduler_pass, scheduler_passes
 from downset.integrations.training_graph import planned_steps, priced
 from downset.integrations.user_warning import warn_user
@@ -111,7 +112,7 @@ def _pass_classes() -> dict[str, Any]:
                 _mark(gm, self._settings, options)
             except Exception as error:  # a compile that works without downset must not fail with it
                 _warn(error)
-            with _moving(self._settings):
+            with _moving(self._settings), states_where_drawn():
                 return min_cut_rematerialization_partition(gm, joint_inputs, **options)
 
     class GraphPass(CustomGraphPass):  # type: ignore[misc, unused-ignore]
