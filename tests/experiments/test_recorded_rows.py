@@ -89,7 +89,7 @@ def test_stages_gain_on_a_gpu_what_pages_say():
         if batch == 1
     }
     assert all(gains[network] >= goal for network, goal in GOALS.items())
-    assert (round(gains["squeezenet"], 2), round(gains["nasnet_large"], 2)) == (1.07, 1.83)
+    assert (round(gains["squeezenet"], 2), round(gains["nasnet_large"], 2)) == (1.07, 1.98)
     today = sorted(gains[network] for network in TODAY)
     assert len(today) == 4 and round(today[0], 2) == 1.0 and round(today[-1], 2) == 2.09
     assert all(row["difference"] < 2e-3 for row in rows.values())
@@ -112,15 +112,20 @@ def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
     assert f"{told} networks, and {today[0]:.2f}x to {today[-1]:.2f}x on four of today" in words_of("docs/results.md")
 
     compiled = {key: each["reduce-overhead"] for key, each in timed.items() if "reduce-overhead" in each}
-    assert list(compiled) == [("squeezenet", 1), ("inception_v3", 1), ("moe_layer", 1)]
-    assert "timed for three networks" in page
+    assert list(compiled) == [
+        (name, 1) for name in ("squeezenet", "inception_v3", "randwire_large", "nasnet_large", "moe_layer")
+    ]
+    assert "timed for five networks" in page
     shorter = {
         (key[0], measure): timed[key]["chosen"][measure]["p50"] < one[measure]["p50"]
         for key, one in compiled.items()
         for measure in ("device_s", "end_to_end_s")
     }
     assert [key for key, ours in shorter.items() if not ours] == [("squeezenet", "device_s")]
-    assert "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3 and" in page
+    assert (
+        "on SqueezeNet its device time is lower, and its call is longer from end to end; on Inception V3, RandWire"
+        in page
+    )
 
     def ratio(row, *names):
         seconds = {one["name"]: one["p50_s"] for one in row["candidates"]}
@@ -132,7 +137,7 @@ def test_the_pages_tell_the_figures_of_the_rows_of_a_gpu():
     search = ("parallel", "parallel, barriers", "both", "both, barriers")
     first = [row for row in rows if row["batch"] == 1]
     as_good = sum(ratio(row, "greedy") >= ratio(row, *search) for row in first)
-    assert (as_good, len(first)) == (6, 8) and "greedy is as good as the search or better on six of the eight" in page
+    assert (as_good, len(first)) == (5, 8) and "greedy is as good as the search or better on five of the eight" in page
     priced = {key: each["ios"]["device_ratio"]["median"] for key, each in timed.items() if "ios" in each}
     assert list(priced) == [("squeezenet", 1)] and f"alone: {priced['squeezenet', 1]:.2f}x" in page
     assert gains["unet_block", 1]["low"] < 1.01 and "at 64 x 64 fills the device, and gains nothing" in page

@@ -1,4 +1,5 @@
-"""Updates parameters inside a backward pass: each as soon as its gradient is complete, which is then freed.
+"""Updates parameters inside a backward pass: each as soon as its gradient is complete, which is then freed. Or behind
+it, some at a time: an update then holds results as large as a few of them.
 
 An optimiser takes part if the update of a parameter depends on no other parameter: those of PyTorch by their formulas,
 others by a trace of their `step`. One compiled graph returns all its gradients at its end, so nothing is early there.
@@ -17,7 +18,7 @@ from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
 from downset.integrations.optimizer_trace import StepTrace, trace_step
 from downset.integrations.random_operators import draws
 
-__all__ = ["LEAST_BYTES", "EarlyUpdates", "updates_apart"]
+__all__ = ["LEAST_BYTES", "EarlyUpdates", "UpdatesByPortion", "updates_apart"]
 
 _NOT_BY_PARAMETER = ("LBFGS",)
 LEAST_BYTES = 1 << 20
@@ -74,18 +75,66 @@ class EarlyUpdates:
             self._fired.append((parameter, task))
             if early and task == self._fired[0][1]:
                 with torch.no_grad():
-                    _step_of_one(self.optimizer, number, parameter)
-                parameter.grad = None
+                    _step_of(self.optimizer, number, [parameter])
 
         return complete
 
 
-def _step_of_one(optimizer: Any, number: int, parameter: Any) -> None:
-    """The step of an optimiser for one parameter, of the group of this number."""
-    one = object.__new__(type(optimizer))
-    one.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
-    one.param_groups = [{**optimizer.param_groups[number], "params": [parameter]}]
-    type(optimizer).step(one)
+class UpdatesByPortion:
+    """The update of one optimiser, some parameters at a time, where a limit of memory is asked for. PyTorch's updates
+    of all parameters at once hold results as large as all of them on a GPU."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self._apart: bool | None = None
+        self._can_tell = type(optimizer).__module__.startswith("torch.optim.")  # others: once they have states
+
+    def ahead(self) -> None:
+        """Update all but the last portion, and free their gradients; the optimiser's own step does the rest."""
+        import torch
+
+        if not stepped_by_its_class(self.optimizer) or _has_hooks(self.optimizer):
+            return
+        groups = [[of for of in group["params"] if of.grad is not None] for group in self.optimizer.param_groups]
+        if self._apart is None and self._can_tell:
+            self._apart = updates_apart(self.optimizer, [of for group in groups for of in group])
+        self._can_tell = True
+        if not self._apart:
+            return
+        most_bytes = max(_LEAST_PORTION, sum(of.grad.nbytes for group in groups for of in group) // _PORTIONS)
+        portions = [(number, of) for number, group in enumerate(groups) for of in _portions(group, most_bytes)]
+        for number, portion in portions[:-1]:
+            with torch.no_grad():
+                _step_of(self.optimizer, number, portion)
+
+
+_PORTIONS = 16
+_LEAST_PORTION = 1 << 20
+"""Bytes of gradients. Fewer are not worth a call."""
+
+
+def _portions(parameters: Sequence[Any], most_bytes: int) -> Iterator[list[Any]]:
+    """These parameters, one after another, in lists whose gradients have so many bytes, but for a single larger one."""
+    portion: list[Any] = []
+    held = 0
+    for parameter in parameters:
+        if portion and held + parameter.grad.nbytes > most_bytes:
+            yield portion
+            portion, held = [], 0
+        portion.append(parameter)
+        held += parameter.grad.nbytes
+    if portion:
+        yield portion
+
+
+def _step_of(optimizer: Any, number: int, parameters: list[Any]) -> None:
+    """The step of an optimiser for some parameters of the group of this number; frees their gradients."""
+    own = object.__new__(type(optimizer))
+    own.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
+    own.param_groups = [{**optimizer.param_groups[number], "params": parameters}]
+    type(optimizer).step(own)
+    for parameter in parameters:
+        parameter.grad = None
 
 
 def _several(loss: Any, least_bytes: int) -> bool:
@@ -117,8 +166,8 @@ def _has_hooks(optimizer: Any) -> bool:
 
 
 def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
-    """Whether the update of each parameter depends on its own gradient and states alone. The optimiser has its
-    states."""
+    """Whether the update of each parameter depends on its own gradient and states alone, and one without a gradient
+    stays as it is, states included. The optimiser has its states."""
     import torch
 
     kind = type(optimizer)
@@ -134,11 +183,18 @@ def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
     if any(place[0] == "attribute" and not isinstance(fact, (int, float, str)) for place, fact in held.facts.items()):
         return False  # parameters, or an optimiser of them all, may lie there
     try:
-        trace = trace_step(optimizer, every, given, rates, held)
+        traces = [(some, trace_step(optimizer, every, some, rates, held)) for some in (given, given[:1])]
     except UnsupportedError:
         return False
-    of_states = all(kind == "state" and isinstance(number, int) for kind, number, *_ in trace.places)
-    return of_states and {*trace.written[0]} <= {*given} and _apart(trace, len(every), given)
+    return all(_of_states(trace, some) and _apart(trace, len(every), some) for some, trace in traces)
+
+
+def _of_states(trace: StepTrace, given: Sequence[int]) -> bool:
+    """Whether a recorded step reads states of parameters alone, and changes those with a gradient and their states."""
+    if not all(kind == "state" and isinstance(number, int) for kind, number, *_ in trace.places):
+        return False
+    parameters, states = trace.written
+    return {*parameters, *(trace.places[of][1] for of in states)} <= {*given}
 
 
 def _apart(trace: StepTrace, count: int, given: Sequence[int]) -> bool:

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
+from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates, UpdatesByPortion
 from downset.integrations.fused_peak import PlanAgain
 from downset.integrations.planned_sizes import PlannedSizes, form_and_sizes
 from downset.integrations.step_parts import StepParts, autocast_of, full_loss, loss_of, parallel_kind
@@ -50,8 +50,9 @@ class LowerRungs:
         self._planned = PlannedSizes(parts.peak_bytes)
         self._shapes: set[Any] = set()
         least_bytes = LEAST_BYTES if parts.peak_bytes is None else 1
-        early = early and not parallel_kind(parts.model)
-        self._early = EarlyUpdates(parts.optimizer, least_bytes=least_bytes) if early else None
+        alone = not parallel_kind(parts.model)
+        self._early = EarlyUpdates(parts.optimizer, least_bytes=least_bytes) if early and alone else None
+        self._portions = UpdatesByPortion(parts.optimizer) if alone and parts.peak_bytes is not None else None
 
     @property
     def rung(self) -> Rung:
@@ -90,6 +91,12 @@ class LowerRungs:
             except PlanAgain:
                 if before is not None:
                     before.restore()
+
+    def update(self) -> None:
+        """The optimiser's step behind `backward`."""
+        if self._portions is not None:
+            self._portions.ahead()
+        self._parts.optimizer.step()
 
     def updated(self) -> None:
         """Take note that the optimiser has updated."""

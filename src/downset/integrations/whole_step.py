@@ -260,7 +260,7 @@ class TrainingStep:
                     scaler.step(optimizer)
                     scaler.update()
                 elif finite:
-                    optimizer.step()
+                    lower.update()
             lower.updated()
             optimizer.zero_grad()
         return detached(loss, aux)
