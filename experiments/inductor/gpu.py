@@ -103,7 +103,7 @@ def device_step(network: str, way: str, report: Callable[[Any], None]) -> Step:
     if way == "ours":
         torch.manual_seed(0)
         return whole_step(make(), report=report, falls=True)
-    if not way.startswith("ours"):
+    if not way.startswith("ours "):
         return step_of(make, way, report)
     share, _, moving = way.removeprefix("ours ").partition(", ")
     eager = step_of(make, "eager", report)

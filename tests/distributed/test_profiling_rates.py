@@ -6,6 +6,7 @@ The oracle of the regression is the generator of the timings; that of its constr
 import itertools
 import math
 import random
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 
 from downset.clusters.model import MessageCosts, ProcessorCost
 from downset.clusters.toml_file import parse_cluster
-from downset.distributed.profiling import measure
 from downset.distributed.profiling.costs import (
     ComputeSample,
     DeviceRates,
@@ -26,8 +26,9 @@ from downset.distributed.profiling.costs import (
     takes_turns,
     with_occupancy,
 )
-from downset.distributed.profiling.measure import Effort, Measuring, check_devices, rounds_of_pairs, seconds_a_message
+from downset.distributed.profiling.measure import Effort, Measuring, check_devices
 from downset.distributed.profiling.measured import MeasuredCluster, MeasuredDevice, cluster_text, measured_cluster
+from downset.distributed.profiling.message_rounds import rounds_of_pairs, seconds_a_message
 from downset.errors import UsageError
 
 rates = st.floats(1e6, 1e12)
@@ -213,7 +214,7 @@ def test_messages_that_follow_one_another_show_what_each_occupies(monkeypatch, a
     """A link that a message occupies for 2 s, and on which it is under way for 5 s, on a clock of its own; each group
     has one to itself, of which the second is half as fast."""
     now, free, arrives = [0.0], [0.0, 0.0], {}
-    monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def send(pair):
         link = pair[0]

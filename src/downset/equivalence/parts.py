@@ -10,14 +10,13 @@ the bytes of constants that are cut.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from downset.equivalence import identities, layers, rows, sums
-from downset.equivalence.bijection import check_bijection, find_bijection
 from downset.equivalence.claims import Box, Claim, Unproven, Views, whole
 from downset.equivalence.effects import order_difference
-from downset.equivalence.file_network import ABSENT, Body, FileNetwork, FileNode
+from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.held_graphs import same_graphs
 from downset.equivalence.identities import Place
 from downset.equivalence.meaning import ATTENTION, ELEMENTWISE, LAYER_NORMS, PRODUCTS, PYTORCH, base_kind, windowed
@@ -26,12 +25,13 @@ from downset.equivalence.slices import resliced
 from downset.equivalence.stacks import Channels, Stack, Stacks
 from downset.equivalence.statistics import with_statistics
 from downset.equivalence.sums import FLOATS
+from downset.equivalence.surroundings import same_called_graphs, same_surroundings
 from downset.equivalence.transposed import transposed_window
 from downset.equivalence.windows import window
 from downset.formats.certificates import Certificate
 from downset.graph.parts import Part
 
-__all__ = ["FURTHER", "PartsOutcome", "PartsProof", "check_parts", "without_main"]
+__all__ = ["FURTHER", "PartsOutcome", "PartsProof", "check_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class PartsProof:
 
     def whole(self) -> None:
         first, second = self.first, self.second
-        self._same_world()
-        self._other_bodies()
+        same_surroundings(first, second)
+        same_called_graphs(first, second)
         self._inputs()
         self._operators()
         self._outputs(second.bodies[0].outputs)
@@ -109,42 +109,6 @@ class PartsProof:
                 raise Unproven(f"the output {ours.label!r} is not made as a whole")
             if ours.form != theirs.form:
                 raise Unproven(f"the output {ours.label!r} has another type, shape or quantization")
-
-    def _same_world(self) -> None:
-        first, second = self.first, self.second
-        self._same_settings()
-        main, other = first.bodies[0], second.bodies[0]
-        if main.settings != other.settings or main.named.keys() != other.named.keys():
-            raise Unproven("their main graphs state something else")
-        if first.named.keys() != second.named.keys():
-            raise Unproven("they differ in the names of inputs or outputs")
-        for ours, theirs in zip(_ends(first), _ends(second), strict=True):
-            if len(ours) != len(theirs):
-                raise Unproven("they have different numbers of inputs or outputs")
-
-    def _same_settings(self, without: Container[object] = ()) -> None:
-        first, second = self.first, self.second
-        for key in (*first.settings, *(key for key in second.settings if key not in first.settings)):
-            ours, theirs = first.settings.get(key), second.settings.get(key)
-            if key in without or ours == theirs or _lawful(key, ours, theirs) or self._imports_alone(key, ours, theirs):
-                continue
-            raise Unproven(f"they differ in {key if isinstance(key, str) else key[0]}")
-
-    def _imports_alone(self, key: object, ours: Hashable, theirs: Hashable) -> bool:
-        """Whether the other file imports a set of operators of which neither file has any, as ONNX Runtime's
-        optimisation makes every file do."""
-        if not isinstance(key, tuple) or key[:-1] != ("version of operator set",) or key[-1] in ("", "com.microsoft"):
-            return False
-        plain = isinstance(theirs, tuple) and len(theirs) == 1  # a version and no further field
-        nodes = (*self.first.nodes, *self.second.nodes)
-        return ours is None and plain and not any(key[-1] in node.kind for node in nodes if type(node.kind) is tuple)
-
-    def _other_bodies(self) -> None:
-        """Prove that the graphs that operators call are equal in both files; rewrites do not change them."""
-        ours, theirs = without_main(self.first), without_main(self.second)
-        difference = check_bijection(ours, theirs, find_bijection(ours, theirs))
-        if difference:
-            raise Unproven(difference)
 
     def _inputs(self) -> None:
         for one, other in zip(self.first.bodies[0].inputs, self.second.bodies[0].inputs, strict=True):
@@ -425,25 +389,3 @@ FURTHER = {
     "options behind the file besides those in it",
 }
 """Settings of .tflite files that an operator of a known kind leaves empty."""
-
-
-def _lawful(key: object, ours: Hashable, theirs: Hashable) -> bool:
-    """Whether a rewrite may make this change: it may use ONNX Runtime's operators, and writes version 4 of the format
-    for older files, in which every initializer must be an input."""
-    if key == ("version of the format",):
-        return isinstance(ours, int) and ours < 4 and theirs == 4
-    return key == ("version of operator set", "com.microsoft") and ours is None and theirs == (1,)
-
-
-def _ends(network: FileNetwork) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return network.bodies[0].inputs, network.bodies[0].outputs
-
-
-def without_main(network: FileNetwork) -> FileNetwork:
-    """The network without its main graph: the graphs that operators call by number."""
-    kept = [index for body in network.bodies[1:] for index in body.nodes]
-    new = {old: index for index, old in enumerate(kept)}
-    bodies = tuple(replace(body, nodes=tuple(new[index] for index in body.nodes)) for body in network.bodies[1:])
-    nothing = Body("", (), (), ())
-    nodes = tuple(network.nodes[index] for index in kept)
-    return FileNetwork(network.label, network.values, nodes, bodies or (nothing,))

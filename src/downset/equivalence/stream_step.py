@@ -17,6 +17,7 @@ from downset.equivalence.claims import Claim, Unproven, whole
 from downset.equivalence.effects import order_difference
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode
 from downset.equivalence.parts import FURTHER, PartsProof
+from downset.equivalence.surroundings import same_called_graphs, same_settings
 from downset.formats.certificates import Certificate
 from downset.results.streams import State, StreamRecord
 
@@ -107,7 +108,7 @@ class _StepProof(PartsProof):
         effect = next((node for node in first.nodes if node.effects), None)
         if effect is not None:
             raise Unproven(f"the window's {effect.called} has effects of its own")
-        self._same_settings(_OF_FILES)
+        same_settings(first, second, _OF_FILES)
         if first.bodies[0].settings != second.bodies[0].settings:
             raise Unproven("their main graphs state something else")
         self._graphs()
@@ -128,7 +129,7 @@ class _StepProof(PartsProof):
 
     def _graphs(self) -> None:
         if not self.variables or len(self.first.bodies) > 1:
-            self._other_bodies()
+            same_called_graphs(self.first, self.second)
         elif len(self.second.bodies) > 2:
             raise Unproven("it holds further graphs")
 

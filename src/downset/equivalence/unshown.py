@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from downset.equivalence.bijection import Bijection, check_bijection, find_bijection, graphs_difference
+from downset.equivalence.bijection import Bijection, find_bijection, graphs_difference
 from downset.equivalence.file_network import ABSENT, FileNetwork, FileNode, FileValue, round_alike
-from downset.equivalence.parts import without_main
 from downset.equivalence.read_onnx import read_onnx
 from downset.equivalence.read_tflite import read_tflite
+from downset.equivalence.surroundings import called_difference
 
 __all__ = ["OtherConstant", "Unshown", "unshown_differences"]
 
@@ -102,8 +102,7 @@ def _graphs(first: FileNetwork, second: FileNetwork, pairs: Bijection) -> Iterat
 def _called(first: FileNetwork, second: FileNetwork) -> Iterator[OtherGraphs]:
     """Whether the graphs that operators call differ: functions of .onnx files, and other graphs of .tflite files."""
     if len(first.bodies) > 1 or len(second.bodies) > 1:
-        ours, theirs = without_main(first), without_main(second)
-        difference = check_bijection(ours, theirs, find_bijection(ours, theirs))
+        difference = called_difference(first, second)
         if difference:
             yield OtherGraphs(difference)
 

@@ -1,5 +1,4 @@
-"""Updates parameters inside a backward pass: each as soon as its gradient is complete, which is then freed. Or behind
-it, some at a time: an update then holds results as large as a few of them.
+"""Updates parameters inside a backward pass: each as soon as its gradient is complete, which is then freed.
 
 An optimiser takes part if the update of a parameter depends on no other parameter: those of PyTorch by their formulas,
 others by a trace of their `step`. One compiled graph returns all its gradients at its end, so nothing is early there.
@@ -18,7 +17,7 @@ from downset.integrations.optimizer_parts import parts_of, stepped_by_its_class
 from downset.integrations.optimizer_trace import StepTrace, trace_step
 from downset.integrations.random_operators import draws
 
-__all__ = ["LEAST_BYTES", "EarlyUpdates", "UpdatesByPortion", "updates_apart"]
+__all__ = ["LEAST_BYTES", "EarlyUpdates", "has_hooks", "is_of_pytorch", "updates_apart"]
 
 _NOT_BY_PARAMETER = ("LBFGS",)
 LEAST_BYTES = 1 << 20
@@ -39,7 +38,7 @@ class EarlyUpdates:
         """Around the backward pass of a loss. `watch`: update nothing within it."""
         if self.possible is None and not _several(loss, self._least_bytes):
             self.possible = False
-        if self.possible is False or not stepped_by_its_class(self.optimizer) or _has_hooks(self.optimizer):
+        if self.possible is False or not stepped_by_its_class(self.optimizer) or has_hooks(self.optimizer):
             yield
             return
         self._fired = []
@@ -75,66 +74,19 @@ class EarlyUpdates:
             self._fired.append((parameter, task))
             if early and task == self._fired[0][1]:
                 with torch.no_grad():
-                    _step_of(self.optimizer, number, [parameter])
+                    _step_of_one(self.optimizer, number, parameter)
+                parameter.grad = None
 
         return complete
 
 
-class UpdatesByPortion:
-    """The update of one optimiser, some parameters at a time, where a limit of memory is asked for. PyTorch's updates
-    of all parameters at once hold results as large as all of them on a GPU."""
-
-    def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-        self._apart: bool | None = None
-        self._can_tell = type(optimizer).__module__.startswith("torch.optim.")  # others: once they have states
-
-    def ahead(self) -> None:
-        """Update all but the last portion, and free their gradients; the optimiser's own step does the rest."""
-        import torch
-
-        if not stepped_by_its_class(self.optimizer) or _has_hooks(self.optimizer):
-            return
-        groups = [[of for of in group["params"] if of.grad is not None] for group in self.optimizer.param_groups]
-        if self._apart is None and self._can_tell:
-            self._apart = updates_apart(self.optimizer, [of for group in groups for of in group])
-        self._can_tell = True
-        if not self._apart:
-            return
-        most_bytes = max(_LEAST_PORTION, sum(of.grad.nbytes for group in groups for of in group) // _PORTIONS)
-        portions = [(number, of) for number, group in enumerate(groups) for of in _portions(group, most_bytes)]
-        for number, portion in portions[:-1]:
-            with torch.no_grad():
-                _step_of(self.optimizer, number, portion)
-
-
-_PORTIONS = 16
-_LEAST_PORTION = 1 << 20
-"""Bytes of gradients. Fewer are not worth a call."""
-
-
-def _portions(parameters: Sequence[Any], most_bytes: int) -> Iterator[list[Any]]:
-    """These parameters, one after another, in lists whose gradients have so many bytes, but for a single larger one."""
-    portion: list[Any] = []
-    held = 0
-    for parameter in parameters:
-        if portion and held + parameter.grad.nbytes > most_bytes:
-            yield portion
-            portion, held = [], 0
-        portion.append(parameter)
-        held += parameter.grad.nbytes
-    if portion:
-        yield portion
-
-
-def _step_of(optimizer: Any, number: int, parameters: list[Any]) -> None:
-    """The step of an optimiser for some parameters of the group of this number; frees their gradients."""
-    own = object.__new__(type(optimizer))
-    own.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
-    own.param_groups = [{**optimizer.param_groups[number], "params": parameters}]
-    type(optimizer).step(own)
-    for parameter in parameters:
-        parameter.grad = None
+def _step_of_one(optimizer: Any, number: int, parameter: Any) -> None:
+    """The step of an optimiser for one parameter, of the group of this number."""
+    one = object.__new__(type(optimizer))
+    one.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
+    groups = enumerate(optimizer.param_groups)
+    one.param_groups = [{**group, "params": [parameter] if place == number else []} for place, group in groups]
+    type(optimizer).step(one)
 
 
 def _several(loss: Any, least_bytes: int) -> bool:
@@ -153,7 +105,7 @@ def _several(loss: Any, least_bytes: int) -> bool:
     return len(makers) > 1
 
 
-def _has_hooks(optimizer: Any) -> bool:
+def has_hooks(optimizer: Any) -> bool:
     from torch.optim import optimizer as optimizers
 
     steps = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
@@ -165,16 +117,26 @@ def _has_hooks(optimizer: Any) -> bool:
     )
 
 
+def is_of_pytorch(optimizer: Any) -> bool:
+    """Whether it is one of `torch.optim` itself: of a subclass, the step may be another one."""
+    return f"{type(optimizer).__module__}.".startswith("torch.optim.")
+
+
 def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
     """Whether the update of each parameter depends on its own gradient and states alone, and one without a gradient
-    stays as it is, states included. The optimiser has its states."""
+    stays as it is, states included. An optimiser that is not of `torch.optim` has its states."""
     import torch
 
     kind = type(optimizer)
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return False
-    if kind.__module__.startswith("torch.optim."):
-        return kind.__name__ not in _NOT_BY_PARAMETER
+    if is_of_pytorch(optimizer):
+        mixed = any(len({of.dtype for of in group["params"]}) > 1 for group in optimizer.param_groups)
+        # Adafactor takes one least number for a group, that of its first parameter's type
+        return kind.__name__ not in _NOT_BY_PARAMETER and not (mixed and kind.__name__ == "Adafactor")
+    attributes = vars(optimizer)
+    if "param_groups" not in attributes or any(hasattr(of, "param_groups") for of in attributes.values()):
+        return False  # it stands for another optimiser, which has all parameters
     rates = [torch.zeros((), dtype=torch.float64) for _ in optimizer.param_groups]
     every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     with_gradients = {*map(id, parameters)}
@@ -190,7 +152,7 @@ def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
 
 
 def _of_states(trace: StepTrace, given: Sequence[int]) -> bool:
-    """Whether a recorded step reads states of parameters alone, and changes those with a gradient and their states."""
+    """Whether a recorded step holds states of parameters alone, and changes those with a gradient and their states."""
     if not all(kind == "state" and isinstance(number, int) for kind, number, *_ in trace.places):
         return False
     parameters, states = trace.written

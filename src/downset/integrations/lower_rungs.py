@@ -16,10 +16,11 @@ from types import FunctionType
 from typing import Any
 
 from downset.errors import UnsupportedError
-from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates, UpdatesByPortion
+from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
 from downset.integrations.fused_peak import PlanAgain
 from downset.integrations.planned_sizes import PlannedSizes, form_and_sizes
 from downset.integrations.step_parts import StepParts, autocast_of, full_loss, loss_of, parallel_kind
+from downset.integrations.update_portions import update_ahead
 from downset.integrations.whole_function import tracing
 
 __all__ = ["EAGER", "LowerRungs", "Options", "Rung", "first_line"]
@@ -50,9 +51,8 @@ class LowerRungs:
         self._planned = PlannedSizes(parts.peak_bytes)
         self._shapes: set[Any] = set()
         least_bytes = LEAST_BYTES if parts.peak_bytes is None else 1
-        alone = not parallel_kind(parts.model)
-        self._early = EarlyUpdates(parts.optimizer, least_bytes=least_bytes) if early and alone else None
-        self._portions = UpdatesByPortion(parts.optimizer) if alone and parts.peak_bytes is not None else None
+        self._alone = not parallel_kind(parts.model)
+        self._early = EarlyUpdates(parts.optimizer, least_bytes=least_bytes) if early and self._alone else None
 
     @property
     def rung(self) -> Rung:
@@ -94,8 +94,8 @@ class LowerRungs:
 
     def update(self) -> None:
         """The optimiser's step behind `backward`."""
-        if self._portions is not None:
-            self._portions.ahead()
+        if self._alone and self._parts.peak_bytes is not None:
+            update_ahead(self._parts.optimizer)
         self._parts.optimizer.step()
 
     def updated(self) -> None:

@@ -1,16 +1,20 @@
-"""Tells which of PyTorch's operators draw random numbers.
+"""Tells which of PyTorch's operators draw random numbers, also to its partitioner.
 
-PyTorch tags every fused attention as one that draws, because it drops out where it is asked to. An operator that does
-neither may run again and needs no fixed place among generators.
+PyTorch tags every fused attention as one that draws, because it drops out where it is asked to. One that draws nothing
+may run again and needs no fixed place among generators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 __all__ = ["draws", "states_where_drawn"]
+
+_LOCK = RLock()
+"""Held while the partitioner's function is ours."""
 
 
 def draws(node: Any) -> bool:
@@ -33,22 +37,23 @@ def states_where_drawn() -> Iterator[None]:
     seeded operator that runs again, and attention without dropout, in both passes, waits for it."""
     from torch._functorch import partitioners
 
-    theirs = getattr(partitioners, "functionalize_rng_ops", None)
-    if theirs is None:
-        yield
-        return
+    with _LOCK:
+        theirs = getattr(partitioners, "functionalize_rng_ops", None)
+        if theirs is None:
+            yield
+            return
 
-    def where_drawn(joint: Any, *graphs: Any) -> Any:
-        marked = [node for node in joint.graph.nodes if "recompute" in node.meta and not draws(node)]
-        marks = [(node, node.meta.pop("recompute")) for node in marked]
+        def where_drawn(joint: Any, *rest: Any, **options: Any) -> Any:
+            marked = [node for node in joint.graph.nodes if "recompute" in node.meta and not draws(node)]
+            marks = [(node, node.meta.pop("recompute")) for node in marked]
+            try:
+                return theirs(joint, *rest, **options)
+            finally:
+                for node, mark in marks:
+                    node.meta["recompute"] = mark
+
+        partitioners.functionalize_rng_ops = where_drawn
         try:
-            return theirs(joint, *graphs)
+            yield
         finally:
-            for node, mark in marks:
-                node.meta["recompute"] = mark
-
-    partitioners.functionalize_rng_ops = where_drawn
-    try:
-        yield
-    finally:
-        partitioners.functionalize_rng_ops = theirs
+            partitioners.functionalize_rng_ops = theirs

@@ -3,8 +3,8 @@
 If forward and backward are two graphs, our partitioner marks which operators run again and which results are saved, and
 PyTorch's partitioner divides the graph by these marks. If a whole step is one graph, one pass adds the copies to it,
 and a pass of the scheduler keeps them behind the forward pass, because the compiler would fuse a copy with its
-original. This file and fx_training.py name everything that is used of PyTorch. If another version of torch differs, one
-warning says that downset recomputed nothing.
+original. This file, fx_training.py and random_operators.py name everything that is used of PyTorch. If another version
+differs, one warning says that downset recomputed nothing.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class TrainingStep:
         loss, aux = lower.backward(inputs, targets, alone=last)
         if last:
             finite = self._clip()
-            with self._update.watching() if self._update is not None else nullcontext():
+            with self._update.watching() if self._update is not None and not self.fallback else nullcontext():
                 if scaler is not None:
                     scaler.step(optimizer)
                     scaler.update()

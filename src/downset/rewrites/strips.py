@@ -19,12 +19,13 @@ import numpy.typing as npt
 from downset.errors import UnsupportedError
 from downset.graph.core import ABSENT, Graph, Op, Role, Tensor
 from downset.graph.halo_maps import pad_sides, taken_position
-from downset.graph.halos import Window, begins_inside, broadcast_axis, channels_last, spatial_axis, window
+from downset.graph.halos import begins_inside, broadcast_axis, spatial_axis, window
 from downset.graph.kinds import kind_of
 from downset.graph.parts import Part, along
 from downset.graph.row_form import Interval, RowForm, needed
+from downset.rewrites.strip_windows import rounded_attrs, transposed_attrs, window_attrs
 
-__all__ = ["Held", "OpenRows", "StripOps", "given_rows", "strip_pads"]
+__all__ = ["Held", "OpenRows", "StripOps", "given_rows"]
 
 Held = tuple[int, Interval]
 """A tensor that holds some rows of another: its index, and the rows."""
@@ -47,15 +48,6 @@ class AddTensor(Protocol):
 
 _END = (1 << 63) - 1
 """The end of a Slice that reaches to the last row, whatever its number is."""
-
-
-def strip_pads(frame: Window, rows: int, output_rows: Interval, read: Interval) -> tuple[int, int]:
-    """(begin, end) padding of a window that makes `output_rows` from the rows `read` of an input of `rows` rows."""
-    first = output_rows[0] * frame.stride - frame.pad_begin
-    last = (output_rows[1] - 1) * frame.stride - frame.pad_begin + frame.reach
-    # A pool with ceil_mode may reach beyond its padding. Pads do not cover that part, as ceil_mode counts it
-    # differently. One row more than the last window needs may be read (`writable_rows`); it needs no padding.
-    return read[0] - first, max(min(last, rows + frame.pad_end) - read[1], 0)
 
 
 def _rows_of(graph: Graph, tensor: int, dimension: int, rows: Interval) -> npt.NDArray[Any]:
@@ -201,7 +193,7 @@ class StripOps:
             result_rows = given_rows(self._graph, self._form, index, output_rows, read)
             inputs, attrs = self._changed(op, inputs, attrs, read.get(op.inputs[0], (0, 0)), result_rows)
         elif attrs.get("ceil_mode", 0) and len(self._graph.tensors[op.inputs[0]].shape) in (3, 4):
-            attrs = attrs if begins_inside(self._graph, op) else self._rounded(op, self._with_pads(op, attrs, None))
+            attrs = attrs if begins_inside(self._graph, op) else rounded_attrs(self._graph, op, attrs)
         outputs = [ABSENT if tensor == ABSENT else self._tensor(tensor, result_rows) for tensor in op.outputs]
         self.ops.append(Op(f"{op.name}{self._suffix}", op.kind, inputs, tuple(outputs), attrs))
         self.origins.append(index)
@@ -240,9 +232,9 @@ class StripOps:
         """(inputs, attributes) for these rows, of an operator that states rows in attributes or constants."""
         match kind_of(op.kind).rows:
             case "window":
-                return inputs, self._window(op, attrs, read, result_rows)
+                return inputs, window_attrs(self._graph, op, attrs, self._axis, read, result_rows)
             case "transposed window":
-                return inputs, self._transposed(op, attrs, read, result_rows)
+                return inputs, transposed_attrs(self._graph, op, attrs, self._axis, read, result_rows)
             case "resize":
                 return self._resized(op, inputs, result_rows), attrs
             case "pad":
@@ -259,51 +251,6 @@ class StripOps:
                 return inputs, attrs
             case other:
                 assert_never(other)
-
-    def _window(self, op: Op, attrs: dict[str, Any], read: Interval, result_rows: Interval) -> dict[str, Any]:
-        """The attributes with the strip's pads. `result_rows` reaches to the nearest window that reads a row, if
-        wanted rows are made from padding alone."""
-        frame = window(self._graph, op, self._axis)
-        attrs = self._with_pads(op, attrs, strip_pads(frame, self._form.rows[op.inputs[0]], result_rows, read))
-        return self._rounded(op, attrs, (read[1] - read[0], result_rows[1] - result_rows[0]))
-
-    def _rounded(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None = None) -> dict[str, Any]:
-        """The attributes without `ceil_mode` where it adds no window, so that ONNX infers the sizes that ONNX Runtime
-        makes. `along`: numbers of rows that the strip reads and makes (None: all rows)."""
-        pads = attrs["pads"]
-        spatial, first = len(pads) // 2, 1 if channels_last(self._graph) else 2
-        for axis in range(spatial if attrs.get("ceil_mode", 0) else 0):
-            frame = window(self._graph, op, axis)
-            size, count = (self._graph.tensors[t].shape[first + axis] for t in (op.inputs[0], op.outputs[0]))
-            if axis == self._axis and along is not None:
-                size, count = along
-            if (size + pads[axis] + pads[axis + spatial] - frame.reach) // frame.stride + 1 != count:
-                return attrs
-        return {**attrs, "ceil_mode": 0} if "ceil_mode" in attrs else attrs
-
-    def _transposed(self, op: Op, attrs: dict[str, Any], read: Interval, result_rows: Interval) -> dict[str, Any]:
-        """The attributes of a transposed convolution in a strip. Its pads cut off rows that the windows make outside
-        the strip. `output_padding` adds rows behind the last window, which a stride larger than the window or the
-        operator's `output_padding` asks for."""
-        frame = window(self._graph, op, self._axis)
-        first = read[0] * frame.stride - frame.pad_begin
-        behind = (read[1] - 1) * frame.stride - frame.pad_begin + frame.reach
-        padding = list(attrs.get("output_padding") or [0] * (len(self._graph.tensors[op.inputs[0]].shape) - 2))
-        padding[self._axis] = max(result_rows[1] - behind, 0)
-        attrs = {**attrs, "output_padding": padding}
-        return self._with_pads(op, attrs, (result_rows[0] - first, max(behind - result_rows[1], 0)))
-
-    def _with_pads(self, op: Op, attrs: dict[str, Any], along: tuple[int, int] | None) -> dict[str, Any]:
-        """The attributes with the pads `along` on the strip's axis (None: the operator's) and the operator's pads on
-        the other axes, without `auto_pad`."""
-        spatial = len(self._graph.tensors[op.inputs[0]].shape) - 2
-        pads = [0] * (2 * spatial)
-        for axis in range(spatial):
-            other = window(self._graph, op, axis)
-            pads[axis], pads[axis + spatial] = other.pad_begin, other.pad_end
-        if along is not None:
-            pads[self._axis], pads[self._axis + spatial] = along
-        return {**{key: value for key, value in attrs.items() if key != "auto_pad"}, "pads": pads}
 
     def _resized(self, op: Op, inputs: tuple[int, ...], result_rows: Interval) -> tuple[int, ...]:
         """The inputs with the strip's sizes, if the operator states sizes; stated scales do not change."""

@@ -16,7 +16,7 @@ from downset.partial.pieces import StripStep
 from downset.partial.price import Price, Pricing
 from downset.partial.segments import computing
 from downset.partial.strip_program import StripProgram
-from downset.rewrites.strips import strip_pads
+from downset.rewrites.strip_windows import strip_pads
 
 __all__ = ["Counted", "counted", "counts_of"]
 
