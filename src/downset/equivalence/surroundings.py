@@ -1,5 +1,5 @@
-"""What two files state around the operators of their main graphs: settings, names, numbers of inputs and outputs, and
-the graphs that operators call. A rewrite leaves all of it as it is, but for what a version of a format asks for."""
+"""Compares two files around the operators of their main graphs: settings, names, numbers of inputs and outputs, and the
+graphs that operators call. A rewrite leaves all of it as it is, but for what a version of a format asks for."""
 
 from __future__ import annotations
 
