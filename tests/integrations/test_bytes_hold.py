@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import downset as ds
-from downset.integrations import recompute_pass
+from downset.integrations import recompute_pass, whole_step
 from experiments.inductor.measure import peak_bytes
 from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled
@@ -111,3 +111,23 @@ def test_convolutions_hold_what_the_report_says():
     assert step.fallback == ""
     peak = peak_bytes(lambda: step(inputs, targets))
     assert peak == pytest.approx(reports[-1].peak_bytes, rel=0.02)
+
+
+def test_two_graphs_hold_what_their_reports_say_where_a_kernel_writes_over_what_it_reads(one_thread, monkeypatch):
+    """The loss over many words: its gradient lies where the logits lay, also from one graph to the other."""
+    monkeypatch.setattr(whole_step, "marks_backward", lambda: False)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 32, bias=False), nn.Tanh(), nn.Linear(32, 2048, bias=False))
+    inputs, targets = torch.randn(512, 32), torch.randint(0, 2048, (512,))
+    reports = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(), fresh_graphs():
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+        step = ds.inductor.compile_step(model, functional.cross_entropy, optimizer, peak_bytes=1, report=reports.append)
+        for _ in range(2):
+            step(inputs, targets)
+        measured = peak_bytes(lambda: step(inputs, targets))
+    told = max(of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport))
+    assert told == pytest.approx(measured, rel=0.02)
+    assert measured < 1.5 * 512 * 2048 * 4

@@ -17,6 +17,7 @@ from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError, UsageError
 from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.code_fingerprint import code_fingerprint
+from downset.integrations.codegen_reuse import written_over_by
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.planned_order import planned_order
@@ -206,9 +207,30 @@ def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
     unseen = left_out | _on_host(nodes)
     allocated = [(name, storage) for name, storage in named if name not in unseen]
     allocated += _workspaces(nodes) if workspaces else []
-    problem = replace(estimated, storages=tuple(storage for _, storage in allocated))
     names = tuple(name for name, _ in allocated)
+    storages = tuple(storage for _, storage in allocated)
+    in_place = _in_place(nodes, allocated) if workspaces else ()
+    problem = replace(estimated, storages=storages, in_place=in_place)
     return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, names, orders)
+
+
+def _in_place(nodes: Sequence[Any], allocated: Sequence[tuple[str, Storage]]) -> tuple[tuple[int, ...], ...]:
+    """By node: the storages over which its kernel writes its result, if it is the last that reads them."""
+    try:
+        over = written_over_by(nodes)
+    except AttributeError:  # a version that decides it otherwise: nothing is counted as written over
+        return ()
+    alone = {(storage.producers, storage.nbytes) for _, storage in allocated}
+
+    def takes_over(position: int, name: str, storage: Storage) -> bool:
+        reads = name in over[position] and not storage.kept and position in storage.consumers
+        return reads and ((position,), storage.nbytes) in alone
+
+    every = [*enumerate(allocated)]
+    return tuple(
+        tuple(index for index, (name, storage) in every if takes_over(position, name, storage))
+        for position in range(len(nodes))
+    )
 
 
 def _on_host(nodes: Sequence[Any]) -> frozenset[str]:

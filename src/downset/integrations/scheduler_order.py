@@ -82,7 +82,7 @@ def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
 
 def live_at(problem: OrderProblem, steps: Sequence[int], transients: Sequence[int] = ()) -> tuple[int, list[int]]:
     """The operator at which an order first reaches its peak, and the storages live then, the largest first.
-    `transients`: the order's profile, if known."""
+    What the operator writes over is not among them. `transients`: the order's profile, if known."""
     transients = transients or profile(problem, steps)
     step = transients.index(max(transients))
     step_of = {operator: when for when, operator in enumerate(steps)}
@@ -91,7 +91,12 @@ def live_at(problem: OrderProblem, steps: Sequence[int], transients: Sequence[in
         begun = not storage.producers or min(step_of[v] for v in storage.producers) <= step
         return begun and (storage.kept or max(step_of[v] for v in storage.consumers) >= step)
 
-    live_storages = [index for index, storage in enumerate(problem.storages) if live(storage)]
+    def ends(storage: Storage) -> bool:
+        return max(step_of[v] for v in storage.consumers) == step
+
+    over = [index for index, _ in problem.candidates(steps[step]) if ends(problem.storages[index])]
+    left_out = max(over, key=lambda index: problem.storages[index].nbytes, default=-1)
+    live_storages = [index for index, one in enumerate(problem.storages) if index != left_out and live(one)]
     return steps[step], sorted(live_storages, key=lambda index: (-problem.storages[index].nbytes, index))
 
 
