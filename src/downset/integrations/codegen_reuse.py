@@ -14,17 +14,23 @@ from typing import Any
 __all__ = ["written_over_by"]
 
 
-def written_over_by(nodes: Sequence[Any]) -> list[frozenset[str]]:
-    """By node: the buffers over which its kernel may write, each if the node is the last that reads it."""
+def written_over_by(nodes: Sequence[Any]) -> list[frozenset[tuple[str, str]]]:
+    """By node: pairs of a result and an operand of its kernel over which it may be written, if the node is the last
+    that reads the operand. Code of templates and of libraries writes over none."""
     from torch._inductor.virtualized import V
 
     scheduler = V.graph.scheduler
     every = {name for node in nodes for name in node.get_operation_names()}
-    found: list[frozenset[str]] = []
+    shown = {name for node in nodes for of in node.get_outputs() for name in of.node.get_inputs_that_alias_output()}
+    pairs: list[frozenset[tuple[str, str]]] = []
     for node in nodes:
+        if node.is_extern() or node.is_template():
+            pairs.append(frozenset())
+            continue
         with _have_run(scheduler, every - {*node.get_operation_names()} - _waiting(node)):
-            found.append(frozenset(name for part in node.get_nodes() for name in _decided(part)))
-    return found
+            over = [pair for part in node.get_nodes() for pair in _decided(part)]
+        pairs.append(frozenset(pair for pair in over if pair[1] not in shown))
+    return pairs
 
 
 def _waiting(node: Any) -> set[str]:
@@ -36,26 +42,26 @@ def _waiting(node: Any) -> set[str]:
     return {user.get_name() for user in users if user.is_weak}
 
 
-def _decided(part: Any) -> Iterator[str]:
-    """The operands over which one node of a kernel may write."""
+def _decided(part: Any) -> list[tuple[str, str]]:
+    """The pairs of one node of a kernel."""
     from torch._inductor.virtualized import V
 
     never_reused = V.graph.never_reuse_buffers
-    given: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    refused: set[str] = set()
     try:
         while True:
             kernel = SimpleNamespace(args=SimpleNamespace(make_inplace=lambda *_: None), inplace_update_buffers={})
             with V.set_kernel_handler(kernel):
                 part.decide_inplace_update()
-            operands = {*kernel.inplace_update_buffers.values()}
-            if not operands:
-                return
-            yield from operands
-            new = operands - never_reused
-            given += new
+            new = {*kernel.inplace_update_buffers.values()} - never_reused
+            if not new:
+                return pairs
+            pairs += kernel.inplace_update_buffers.items()
+            refused |= new
             never_reused.update(new)  # it may be another operand that is read last
     finally:
-        for name in given:
+        for name in refused:
             never_reused.discard(name)
 
 

@@ -215,22 +215,24 @@ def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
 
 
 def _in_place(nodes: Sequence[Any], allocated: Sequence[tuple[str, Storage]]) -> tuple[tuple[int, ...], ...]:
-    """By node: the storages over which its kernel writes its result, if it is the last that reads them."""
+    """By node: the storages over which its kernel writes a result of their size, if it is the last that reads them."""
     try:
-        over = written_over_by(nodes)
-    except AttributeError:  # a version that decides it otherwise: nothing is counted as written over
+        pairs = written_over_by(nodes)
+    except Exception:  # a version that decides it otherwise: nothing is counted as written over
         return ()
-    alone = {(storage.producers, storage.nbytes) for _, storage in allocated}
+    places: dict[str, int] = {}
+    for index, (name, _) in enumerate(allocated):
+        places.setdefault(name, index)  # workspaces have the names of buffers, and come behind them
 
-    def takes_over(position: int, name: str, storage: Storage) -> bool:
-        reads = name in over[position] and not storage.kept and position in storage.consumers
-        return reads and ((position,), storage.nbytes) in alone
+    def taken_over(position: int) -> Iterator[int]:
+        for result, operand in pairs[position]:
+            if result in places and operand in places:
+                new, old = allocated[places[result]][1], allocated[places[operand]][1]
+                read = position in old.consumers and not old.kept
+                if read and new.producers == (position,) and new.nbytes == old.nbytes:
+                    yield places[operand]
 
-    every = [*enumerate(allocated)]
-    return tuple(
-        tuple(index for index, (name, storage) in every if takes_over(position, name, storage))
-        for position in range(len(nodes))
-    )
+    return tuple(tuple(sorted({*taken_over(position)})) for position in range(len(nodes)))
 
 
 def _on_host(nodes: Sequence[Any]) -> frozenset[str]:

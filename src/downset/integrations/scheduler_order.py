@@ -108,8 +108,10 @@ def rise_by_device(
     The peak summed over devices may fall while that of one device rises. O(devices * problem)."""
     risen = {}
     for device in dict.fromkeys(devices):
-        storages = tuple(s for s, place in zip(problem.storages, devices, strict=True) if place == device)
-        own = OrderProblem(problem.predecessors, storages)
+        here = [index for index, place in enumerate(devices) if place == device]
+        number = {index: place for place, index in enumerate(here)}
+        in_place = tuple(tuple(number[of] for of in over if of in number) for over in problem.in_place)
+        own = OrderProblem(problem.predecessors, tuple(problem.storages[index] for index in here), in_place)
         if (more := peak_bytes(own, after) - peak_bytes(own, before)) > 0:
             risen[device] = more
     return risen

@@ -3,8 +3,8 @@
 What is counted is what `torch._inductor.memory.estimate_peak_memory` counts, to the byte: a buffer from the node that
 allocates it to its last reader, a graph output to the end, an input only if Inductor may free it (a donated buffer), a
 mutated buffer once, under its first name. Reuse in place happens later, in code generation, and is not counted there
-either. Buffers that a fused kernel keeps in registers are counted there although no code allocates them:
-`kept_in_kernels` names them. Reads attributes of Inductor's objects and imports nothing of it.
+either (`codegen_reuse` tells of it). Buffers that a fused kernel keeps in registers are counted there although no code
+allocates them: `kept_in_kernels` names them. Reads attributes of Inductor's objects and imports nothing of it.
 """
 
 from __future__ import annotations
