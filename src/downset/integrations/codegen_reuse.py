@@ -27,19 +27,21 @@ def written_over_by(nodes: Sequence[Any]) -> list[frozenset[tuple[str, str]]]:
         if node.is_extern() or node.is_template():
             pairs.append(frozenset())
             continue
-        with _have_run(scheduler, every - {*node.get_operation_names()} - _waiting(node)):
+        with _have_run(scheduler, _other_readers(node) & every):
             over = [pair for part in node.get_nodes() for pair in _decided(part)]
         pairs.append(frozenset(pair for pair in over if pair[1] not in shown))
     return pairs
 
 
-def _waiting(node: Any) -> set[str]:
-    """The nodes that wait for an operand of this one without reading it: until they have run, Inductor takes it for one
-    that is read later."""
-    buffers = node.scheduler.name_to_buf
+def _other_readers(node: Any) -> set[str]:
+    """The nodes that read an operand of this one. Without those that wait for one and do not read it: until they have
+    run, Inductor takes it for one that is read later."""
+    scheduler = node.scheduler
     reads = {read.name for part in node.get_nodes() for read in part.read_writes.reads}
-    users = [user for name in reads & buffers.keys() for user in buffers[name].users]
-    return {user.get_name() for user in users if user.is_weak}
+    lists = (scheduler.name_to_donated_buffer, scheduler.name_to_buf)
+    users = [user for of in lists for name in reads & of.keys() for user in of[name].users or ()]
+    waiting = {user.get_name() for user in users if user.is_weak}
+    return {user.get_name() for user in users} - waiting - {*node.get_operation_names()}
 
 
 def _decided(part: Any) -> list[tuple[str, str]]:

@@ -145,7 +145,8 @@ def updates_apart(optimizer: Any, parameters: Sequence[Any]) -> bool:
     if any(place[0] == "attribute" and not isinstance(fact, (int, float, str)) for place, fact in held.facts.items()):
         return False  # parameters, or an optimiser of them all, may lie there
     try:
-        traces = [(some, trace_step(optimizer, every, some, rates, held)) for some in (given, given[:1])]
+        cases = [given, given[:1]] if len(given) > 1 else [given]
+        traces = [(some, trace_step(optimizer, every, some, rates, held)) for some in cases]
     except UnsupportedError:
         return False
     return all(_of_states(trace, some) and _apart(trace, len(every), some) for some, trace in traces)

@@ -31,10 +31,11 @@ def update_ahead(optimizer: Any) -> None:
     if any(of.grad.layout is not torch.strided for of in parameters):
         return
     gradients = {parameter: parameter.grad for parameter in parameters}
+    ahead = [*_portions(parameters)][:-1]
     try:
-        for portion in [*_portions(parameters)][:-1]:
-            for parameter in gradients:
-                parameter.grad = None
+        for parameter in parameters:
+            parameter.grad = None
+        for portion in ahead:
             for parameter in portion:
                 parameter.grad = gradients.pop(parameter)
             type(optimizer).step(optimizer)
