@@ -125,7 +125,9 @@ public:
             if (made_by.empty() && read_by.empty()) continue;
             const bool within = made_by == read_by && made_by.size() == 1 && !read_elsewhere;
             if (within && segments[made_by[0]].head != segments[made_by[0]].tail) continue;  // of one segment alone
-            if (fixed_.allocator[s] >= 0 && !made_by.empty()) allocated[made_by.front()] += lists.nbytes[s];
+            // A segment is fixed where no other may allocate this before it: also where the order decided which of
+            // several makers comes first, and has become a chain.
+            if (!made_by.empty() && segments[made_by.front()].fixed) allocated[made_by.front()] += lists.nbytes[s];
             place.emplace_back(s, static_cast<int>(parts.nbytes.size()));
             parts.nbytes.push_back(lists.nbytes[s]);
             parts.kept.push_back(read_elsewhere);

@@ -132,7 +132,7 @@ def test_a_memory_limit_that_is_not_met_is_not_known(hard, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)], ids=["interrupt", "terminate"]
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupt", "terminate"]
 )
 def test_the_second_one_stops_the_command_at_once(number, status, hard, tmp_path):
     output = tmp_path / "fitted.tflite"

@@ -530,6 +530,7 @@ def test_metrics_count_what_happened(graph, tmp_path):
     with serving(graph, tmp_path) as served, ServiceClient(served.address) as client:
         list(client.run(frames_of(graph, 7)))
         served.ask("POST", INFER, b"{")
+        wait_for(lambda: served.pipeline.figures().devices[0].computing)  # devices report behind their results
         status, text, headers = served.ask(path="/metrics")
     assert status == 200 and headers["Content-Type"].startswith("text/plain")
     found = {

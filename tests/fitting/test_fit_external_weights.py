@@ -15,6 +15,8 @@ from onnx import TensorProto, helper
 from downset.errors import LoadError, UsageError
 from downset.fitting.fit import fit
 from downset.formats.onnx.data_files import external_files
+from downset.formats.onnx.inference import read_skeleton
+from downset.formats.onnx.mapped import write_mapped
 from downset.runtimes import ort
 from tests.fitting.test_fit_rewrite import WITHIN
 from tests.models import branchy_model, constant
@@ -118,6 +120,24 @@ def test_the_output_never_takes_the_place_of_the_weights(tmp_path):
     with pytest.raises(UsageError, match="is the file being read"):
         fit(tmp_path / "m.onnx", output=tmp_path / "w.onnx", time_limit_s=2)
     assert (tmp_path / "w.onnx").read_bytes() == before
+
+
+def test_no_file_beside_the_output_takes_the_place_of_the_weights(tmp_path):
+    """The weights of a form that is mapped get the output's name and `.data`. A second name of a file that is read is
+    another matter: it is replaced, and what is read stays."""
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="f.onnx.data", size_threshold=0)
+    before = (tmp_path / "f.onnx.data").read_bytes()
+    with pytest.raises(UsageError, match=r"may get its weights in \S*f.onnx.data, which is being read"):
+        fit(tmp_path / "m.onnx", output=tmp_path / "f.onnx", time_limit_s=2)
+    with pytest.raises(UsageError, match="which is being read"):
+        write_mapped(tmp_path / "m.onnx", read_skeleton(tmp_path / "m.onnx"), tmp_path / "f.onnx")
+    assert (tmp_path / "f.onnx.data").read_bytes() == before
+    assert not (tmp_path / "f.onnx").exists()
+    os.link(tmp_path / "f.onnx.data", tmp_path / "g.onnx.data")
+    write_mapped(tmp_path / "m.onnx", read_skeleton(tmp_path / "m.onnx"), tmp_path / "g.onnx")
+    equal_runs(tmp_path / "g.onnx", tmp_path / "m.onnx")
+    assert (tmp_path / "f.onnx.data").read_bytes() == before
 
 
 def test_weights_of_a_body_lie_beside_the_file_as_well(tmp_path):

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -524,3 +525,13 @@ def test_sessions_that_do_not_fit_into_memory_together_are_timed_in_groups(tmp_p
         assert len(asked) == groups and sum(budget for _, budget in asked) == pytest.approx(2.0)
         assert all(group[0] == sessions[0] and len(group) <= max(together, 2) for group, _ in asked)
     assert [latency.ratio for latency in ort.time_sessions(sessions[:1])] == [1]
+
+
+def test_a_disk_without_room_for_the_optimised_file_is_named(tmp_path, monkeypatch):
+    """ONNX Runtime says that writing failed, and not why."""
+    model = branchy_model(tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match="ONNX Runtime cannot load m.onnx"):
+        open_session(onnxruntime_library(), model, DEFAULT, optimised_path="/dev/full")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(UsageError, match=r"cannot write /dev/full: No space left on device; TMPDIR may"):
+        open_session(onnxruntime_library(), model, DEFAULT, optimised_path="/dev/full")

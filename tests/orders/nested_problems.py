@@ -138,10 +138,13 @@ def random_problem(random: Random, predecessors: list[tuple[int, ...]]) -> Order
             storages.append(Storage(size(), (v,), (v,)))  # a workspace
     if random.random() < 0.3:
         storages.append(Storage(size(), (), tuple(sorted(random.sample(range(count), min(count, 2))))))
-    if random.random() < 0.2:
-        parts = tuple(sorted(random.sample(range(count), min(count, 2))))
+    for _ in range(random.choice((0, 0, 1, 2))):  # parts of one result, often of neighbours
+        first = random.randrange(count)
+        near = range(first, min(count, first + 4)) if random.random() < 0.7 else range(count)
+        parts = tuple(sorted(random.sample(near, min(len(near), random.randint(2, 3)))))
         after = [w for w in range(count) if upstream[w] & {*parts}]
-        storages.append(Storage(size(), parts, (random.choice(after),) if after else parts))
+        read_by = tuple(sorted(random.sample(after, min(len(after), random.randint(1, 2))))) or parts
+        storages.append(Storage(size(), parts, read_by, random.random() < 0.4))
     in_place: list[tuple[int, ...]] = [()] * count
     taken: list[tuple[int, ...]] = [()] * count
     if random.random() < 0.4:

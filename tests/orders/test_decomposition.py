@@ -185,3 +185,17 @@ def test_parts_side_by_side_are_solved_apart():
     storages = tuple(Storage(sizes[v], (v,), tuple(readers[v]) or (v,), not readers[v]) for v in range(len(before)))
     _, members = decompose(OrderProblem(tuple(before), storages))
     assert len(members) < 20
+
+
+def test_parts_of_a_result_are_allocated_once_where_their_makers_become_a_chain():
+    """Two makers in any order, in a part that becomes one segment: the first of them allocates, in every order."""
+    predecessors = ((), (), (1,), (1,), (3,), (), (2, 4))
+    storages = (
+        Storage(2, (2, 3), (), kept=True),
+        Storage(1, (4,), (6,)),
+        Storage(0, (1, 5), (), kept=True),
+        Storage(1, (0,), (), kept=True),
+    )
+    problem = OrderProblem(predecessors, storages)
+    found = optimal(problem)
+    assert peak_bytes(problem, found.solution) == found.bound == exhaustive(problem, time_limit_s=60).bound == 3

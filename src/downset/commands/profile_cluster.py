@@ -56,6 +56,7 @@ def profile_cluster(
     from downset.distributed.profiling.measure import Effort, check_devices, measure_cluster
     from downset.distributed.profiling.measured import cluster_text
     from downset.distributed.profiling.probes import model_probes, standard_probes
+    from downset.formats.onnx.data_files import weights_beside
     from downset.formats.reading import load
     from downset.process.whole_files import check_output, write_whole
 
@@ -71,6 +72,8 @@ def profile_cluster(
         with reading(talk, model):
             graph = load(model, shapes=options["shapes"], dims=options["dims"], folded=True)
         tell_note(talk, graph.source.note)
+        if output is not None:
+            check_output(output, source=weights_beside(graph))
     probes = standard_probes() if graph is None else model_probes(graph)
     effort = Effort(least_s=least_s)
     estimate_s = effort.batches * effort.least_s * len(probes)

@@ -14,7 +14,8 @@ from downset.fitting.job import FitOptions, Job, Listener, Notes, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.ranges import split_ranges
 from downset.fitting.verdict import early_verdict
-from downset.formats.onnx.data_files import check_room_for_weights, check_stored, link_weights, weights_beside
+from downset.formats.onnx.data_files import check_room_for_weights, check_stored, link_weights, model_files
+from downset.formats.onnx.mapped import check_data_file
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
@@ -84,7 +85,9 @@ def read(job: Job) -> Original:
     if WRITERS[job.form].weights_outside:
         link_weights(job.path, job.scratch)  # what is written there refers to them
         if output is not None:
-            check_output(output, source=[job.path, *weights_beside(graph)])
+            read_from = model_files(job.path)
+            check_output(output, source=read_from)
+            check_data_file(Path(output), read_from)
             check_room_for_weights(job.path, Path(output))
     return _placed(job, executed, graph)
 

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from downset.process.supervisor import INTERRUPT, fill_standard_streams, stopping_signals, tell, watched
+from downset.process.supervisor import (
+    INTERRUPT,
+    INTERRUPT_AGAIN,
+    fill_standard_streams,
+    stopping_signals,
+    tell,
+    watched,
+)
 
 __all__ = [
     "Stopped",
@@ -166,7 +173,7 @@ def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
     that stops one. Nothing changes where SIGINT is ignored. Call it in the main thread.
 
     A terminal sends SIGINT to the watching process, too. That one alone counts them: it passes on the first as
-    `INTERRUPT`, which nobody else sends, and sends SIGTERM for the second. If this process counted for itself, it
+    `INTERRUPT` and the second as `INTERRUPT_AGAIN`, which nobody else sends. If this process counted for itself, it
     could answer the first before the watching process had seen it, and two sent shortly after another would be one."""
     if threading.current_thread() is not threading.main_thread() or signal.SIGINT not in stopping_signals():
         yield
@@ -174,7 +181,7 @@ def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     first = INTERRUPT if watched() else signal.SIGINT
-    stop = {number: signal.getsignal(number) for number in (first, signal.SIGINT, signal.SIGTERM)}
+    stop = {number: signal.getsignal(number) for number in (first, signal.SIGINT)}
     interrupts = 0
 
     def listen() -> None:
@@ -189,15 +196,17 @@ def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
         if interrupts > 1:
             _call(stop[signal.SIGINT], number, frame)
 
-    def terminated(number: int, frame: FrameType | None) -> None:
-        _call(stop[signal.SIGTERM], signal.SIGINT if interrupts and watched() else number, frame)
+    def again(number: int, frame: FrameType | None) -> None:
+        del number
+        _call(stop[signal.SIGINT], signal.SIGINT, frame)
 
     listener = threading.Thread(target=listen, name="downset-interrupt", daemon=True)
     listener.start()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (first, signal.SIGINT):
         signal.signal(number, interrupted)
-    signal.signal(signal.SIGTERM, terminated)
+    if watched():
+        signal.signal(INTERRUPT_AGAIN, again)  # also behind this context, where the second may still come
     tell("interruptible", "once")
     try:
         yield

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "INTERRUPT",
+    "INTERRUPT_AGAIN",
     "Ended",
     "die_with",
     "fill_standard_streams",
@@ -34,7 +35,7 @@ __all__ = [
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2
 """The number of stderr."""
-INTERRUPT = signal.SIGUSR1
+INTERRUPT, INTERRUPT_AGAIN = signal.SIGUSR1, signal.SIGUSR2
 """How the first SIGINT is passed on to a process that is not to stop at it."""
 _PATIENCE_S = 0.3
 """Seconds that the working process has to handle a signal. While native code runs, Python does not see signals."""
@@ -206,7 +207,7 @@ def _watch(worker: int, said: _Pipe, traces: _Pipe) -> tuple[int | Ended, _Pipe]
             send(INTERRUPT)
         elif not asked:
             asked.append(number)
-            send(signal.SIGTERM if interrupts else number)
+            send(INTERRUPT_AGAIN if interrupts and number == signal.SIGINT else number)
             wait(_PATIENCE_S)
 
     def wait(least_s: float) -> None:

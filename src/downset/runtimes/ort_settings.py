@@ -4,7 +4,9 @@ read the same lists, so that the printed code does what was measured."""
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -50,6 +52,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M_ARENA_MAX": -8}
 """The numbers of glibc's parameters, as malloc.h has them."""
+_FULL_BYTES = 1 << 20
+"""What is left of a disk on which a write of megabytes failed for want of room."""
 _ALL = {
     settings.name: settings
     for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *ONE_REGION.values(), *TRIMMED, *WITH_PATTERN.values())
@@ -72,7 +76,8 @@ def open_session(
     """An InferenceSession with these settings. If they have an arena, a new one is registered, so that no earlier
     session shares it. With `profile_prefix` the session records a profile; with `optimised_path` it writes the
     optimised file there. Parameters of glibc's allocator are skipped under other C libraries. Raises UnsupportedError
-    where ONNX Runtime cannot load the file."""
+    where ONNX Runtime cannot load the file, and UsageError where the disk has no room for the optimised one, which ONNX
+    Runtime does not say."""
     if settings.malloc and has_mallopt():
         libc = ctypes.CDLL(None)
         for parameter, nbytes in settings.malloc.items():
@@ -96,6 +101,9 @@ def open_session(
         providers = list(settings.providers) or ["CPUExecutionProvider"]
         return library.InferenceSession(os.fspath(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        if optimised_path is not None and shutil.disk_usage(Path(optimised_path).parent).free < _FULL_BYTES:
+            full = os.strerror(errno.ENOSPC)
+            raise UsageError(f"cannot write {optimised_path}: {full}; TMPDIR may name another folder") from None
         raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
 
 

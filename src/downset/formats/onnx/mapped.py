@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from downset.errors import LoadError
+from downset.errors import LoadError, UsageError
 from downset.formats.onnx.bodies import tensors_of
 from downset.formats.onnx.data_files import external_path
 from downset.formats.onnx.inference import read_skeleton
@@ -21,7 +21,7 @@ from downset.formats.onnx.written import check_model
 from downset.process.file_ranges import FileRange, check_ranges, file_state
 from downset.process.whole_files import link_whole, write_whole
 
-__all__ = ["align", "data_name", "has_packed", "leave_packed", "mapped_bytes", "write_mapped"]
+__all__ = ["align", "check_data_file", "data_name", "has_packed", "leave_packed", "mapped_bytes", "write_mapped"]
 
 _PACKED = "prepacked_"
 """How the entries begin that name packed weights: `KEY|offset;length;checksum|...`."""
@@ -36,6 +36,14 @@ Blob = tuple[str, int, int]
 def data_name(output: Path) -> str:
     """The name of the file with the weights of `output`, beside it."""
     return f"{output.name}.data"
+
+
+def check_data_file(output: Path, sources: Sequence[Path]) -> None:
+    """Raise UsageError where the file with the weights of `output` would replace a file that is read. A second name of
+    such a file is replaced, and the file stays."""
+    data = output.with_name(data_name(output))
+    if data.resolve() in {source.resolve() for source in sources}:
+        raise UsageError(f"output {output} may get its weights in {data}, which is being read; choose another name")
 
 
 def has_packed(path: Path) -> bool:
@@ -96,6 +104,7 @@ def write_mapped(path: Path, model: Any, output: Path) -> None:
     blobs = _blobs(path, model)
     places, ranges = _layout(blobs), _ranges(_files(path, blobs), blobs)
     data = output.with_name(data_name(output))
+    check_data_file(output, [Path(of.path) for of in ranges.values()])
 
     def check(part: Path) -> None:
         state = file_state(part.stat())
