@@ -33,7 +33,7 @@ from experiments.inductor.networks import NETWORKS, Case
 from experiments.rows import Row
 
 BUDGETS = (1.0, 0.8, 0.5, 0.3, 0.15, 0.1, 0.05)
-SHARES = (0.45, 0.6, 0.75)
+SHARES = (0.2, 0.3, 0.45, 0.6, 0.75)
 MEASURED = ("residual", "gpt", "dlrm")
 ROUNDS = 21
 NUMBERS = itertools.count()

@@ -46,15 +46,11 @@ def table(title: str, header: Sequence[str], body: Sequence[Sequence[Any]]) -> N
 
 Key = tuple[str, str, str]
 """Network, devices, medium."""
-PRESENT = "2026-11-26"
-"""Rows before this day went through Ray's object store."""
-EARLIER = ", earlier protocol"
 
 
 def key_of(row: Row) -> Key:
     share = f" of {row['asked_share']:g} core" if row.get("asked_share") else ""
-    earlier = EARLIER if row["at"] < PRESENT else ""
-    return row["network"], f"{row['devices']}{' equal' if row['equal'] else ''}{share}{earlier}", row["medium"]
+    return row["network"], f"{row['devices']}{' equal' if row['equal'] else ''}{share}", row["medium"]
 
 
 def groups(rows: Sequence[Row]) -> Iterator[tuple[Key, dict[str, Row]]]:
@@ -110,7 +106,7 @@ def speed_ups(rows: Sequence[Row]) -> list[list[Any]]:
     """Figure 12: how many times as fast as one device alone so many equal devices are, beside the paper's at eight."""
     counts = sorted(EQUAL)
     by_line: dict[tuple[str, float, str], dict[int, float]] = defaultdict(dict)
-    for (network, _, medium), by_method in groups([row for row in rows if row["equal"] and row["at"] >= PRESENT]):
+    for (network, _, medium), by_method in groups([row for row in rows if row["equal"]]):
         for method in FIGURE_12 if medium == "links" and "single" in by_method else ():
             if row := by_method.get(method):
                 share = row.get("asked_share") or SHARE_PER_GHZ[row["devices"]]

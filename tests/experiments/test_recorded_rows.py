@@ -16,7 +16,7 @@ from experiments.ios.gpu import EXPERIMENT, GOALS, TODAY
 from experiments.ios.networks import NETWORKS
 from experiments.rows import FOLDER, load_rows
 from experiments.speed.fit_scale import FROM_OPERATORS
-from experiments.testbed.figures import EARLIER, groups
+from experiments.testbed.figures import groups
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
@@ -283,7 +283,7 @@ def test_a_step_within_a_limit_holds_less_than_without_one():
 
 def test_exact_plans_are_faster_than_one_device_in_the_testbed():
     rows = groups([row for row in load_rows("testbed_periods") if row.get("asked_spare_frames") is None])
-    methods = {key: of for key, of in rows if key[1].removesuffix(EARLIER) in "48" and {"single", "exact"} <= of.keys()}
+    methods = {key: of for key, of in rows if key[1] in "48" and {"single", "exact"} <= of.keys()}
     assert len(methods) >= 7
     slower = {("yolov2_half", *where) for where in (("4", "links"), ("4", "shared"), ("8", "links"))}
     for (network, devices, medium), by_method in methods.items():

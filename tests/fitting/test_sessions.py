@@ -530,7 +530,7 @@ def test_sessions_that_do_not_fit_into_memory_together_are_timed_in_groups(tmp_p
 def test_a_disk_without_room_for_the_optimised_file_is_named(tmp_path, monkeypatch):
     """ONNX Runtime says that writing failed, and not why."""
     model = branchy_model(tmp_path / "m.onnx")
-    with pytest.raises(UnsupportedError, match="ONNX Runtime cannot load m.onnx"):
+    with pytest.raises(UnsupportedError, match=r"ONNX Runtime cannot load m\.onnx"):
         open_session(onnxruntime_library(), model, DEFAULT, optimised_path="/dev/full")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(UsageError, match=r"cannot write /dev/full: No space left on device; TMPDIR may"):

@@ -131,8 +131,12 @@ class _NodeReader:
         waits: list[set[int]] = [set() for _ in self.nodes]
         nbytes = [self._nbytes(number) for number in range(len(self.nodes))]
         early_written = self.changed | {into for into, _, number in self.written if number not in behind}
+        read_by: dict[Any, set[int]] = {}
+        for v, read in enumerate(self.read_inputs):
+            for of in read:
+                read_by.setdefault(of, set()).add(v)
         for into, value, number in self.written:
-            readers = {v for v, read in enumerate(self.read_inputs) if into in read and v != number}
+            readers = read_by.get(into, set()) - {number}
             writer = self._writes_in_place(value, readers)
             waits[number if writer is None else writer] |= readers - {writer}
             nbytes[number] = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from downset.memory.liveness import OrderProblem, peak_bytes, profile
+from downset.memory.liveness import OrderProblem, peak_bytes
 
 __all__ = ["called_bytes", "gathered", "largest_calls"]
 
@@ -83,29 +83,39 @@ class _CallProfile:
         for operator, before in enumerate(problem.predecessors):
             for earlier in before:
                 self.after[earlier].append(operator)
+        self.overs = [
+            sorted((taken for taken in problem.candidates(operator) if taken[0] in self.read[operator]), key=_by_bytes)
+            for operator in range(count)
+        ]
+        """By operator: what it may take over, and how many bytes of it, the most first."""
+        self.nbytes = [storage.nbytes for storage in problem.storages]
+        self.freed = [0 if storage.kept else storage.nbytes for storage in problem.storages]
         self.begun = [not storage.producers for storage in problem.storages]
         self.readers = [len(storage.consumers) for storage in problem.storages]
         self.start = sum(storage.nbytes for storage in problem.storages if not storage.producers)
 
-    def call_bytes(self, steps: Sequence[int]) -> list[int]:
-        storages, begun, waiting = self.problem.storages, self.begun[:], self.readers[:]
-        live, freed, first = self.start, 0, 0
+    def call_bytes(self, steps: Sequence[int], loops: Sequence[bool] | None = None) -> list[int]:
+        """The bytes that the call of each step holds; of each step alone where no operator `loops`."""
+        loops = self.loops if loops is None else loops
+        results_of, read, overs, nbytes, freed_of = self.made, self.read, self.overs, self.nbytes, self.freed
+        begun, waiting = self.begun[:], self.readers[:]
+        live, freed, first, last = self.start, 0, 0, len(steps) - 1
         call_bytes: list[int] = []
         for step, operator in enumerate(steps):
-            for index in self.made[operator]:
-                live += 0 if begun[index] else storages[index].nbytes
-                begun[index] = True
-            over = 0
-            for index, nbytes in self.problem.candidates(operator):
-                if waiting[index] == 1 and operator in storages[index].consumers:
-                    over = nbytes
+            for index in results_of[operator]:
+                if not begun[index]:
+                    begun[index] = True
+                    live += nbytes[index]
+            for index, over in overs[operator]:
+                if waiting[index] == 1:
+                    live -= over
+                    freed -= over
                     break
-            live -= over
-            for index in self.read[operator]:
+            for index in read[operator]:
                 waiting[index] -= 1
-                freed += 0 if waiting[index] or storages[index].kept else storages[index].nbytes
-            freed -= over
-            if step + 1 == len(steps) or not (self.loops[operator] and self.loops[steps[step + 1]]):
+                if not waiting[index]:
+                    freed += freed_of[index]
+            if step == last or not (loops[operator] and loops[steps[step + 1]]):
                 call_bytes += [live] * (step + 1 - first)
                 live, freed, first = live - freed, 0, step + 1
         return call_bytes
@@ -116,7 +126,7 @@ class _CallProfile:
         """Orders in which one operator of a call moves ahead of the call or behind it. The call must hold more than
         each of its kernels would alone: the call that holds the most, or with `every_call` all such calls, the largest
         first."""
-        alone = profile(self.problem, steps)
+        alone = self.call_bytes(steps, [False] * len(self.loops))
         runs = [run for run in _runs(steps, self.loops) if call_bytes[run.start] > max(alone[run.start : run.stop])]
         runs.sort(key=lambda run: (-call_bytes[run.start], run.start))
         step_of = {operator: step for step, operator in enumerate(steps)}
@@ -129,6 +139,10 @@ class _CallProfile:
                     yield (*steps[:earliest], operator, *steps[earliest:place], *steps[place + 1 :])
                 if latest >= run.stop:
                     yield (*steps[:place], *steps[place + 1 : latest + 1], operator, *steps[latest + 1 :])
+
+
+def _by_bytes(taken: tuple[int, int]) -> int:
+    return -taken[1]
 
 
 def _ranked(call_bytes: Sequence[int]) -> list[int]:

@@ -26,6 +26,7 @@ from downset.integrations.fused_peak import NOTHING, RecomputeSettings, check_pe
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
+from downset.integrations.paused_collector import collector_paused
 from downset.integrations.planned_order import PLANNED
 from downset.integrations.random_operators import states_where_drawn
 from downset.integrations.torch_features import scheduler_pass, scheduler_passes
@@ -172,6 +173,7 @@ def _warn(error: Exception) -> None:
     warn_user(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}")
 
 
+@collector_paused()
 def _mark(gm: Any, settings: RecomputeSettings, options: dict[str, Any]) -> None:
     """Mark for PyTorch's partitioner what runs again and what does not; nothing if PyTorch's choice is the same."""
     from torch._functorch import partitioners
@@ -283,6 +285,7 @@ def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
     return RepeatedOperator(node.name, source, trace.graph.nbytes[operator], trace.graph.costs[operator])
 
 
+@collector_paused()
 def _copy(graph: Any, settings: RecomputeSettings) -> None:
     """Let the loss run in chunks of rows, where a limit chose so, and add copies of what runs again to the graph, each
     before the first of its late readers."""
@@ -349,6 +352,7 @@ def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
     return torch.fx.map_arg(arguments, lambda of: copies.get(of, of))
 
 
+@collector_paused()
 def _wait(nodes: list[Any]) -> list[Any]:
     """Make nodes that compute copies wait for the node of the forward pass that has the most nodes before it. The
     update has none: what follows on the backward pass is part of neither."""
@@ -375,7 +379,11 @@ def _wait_for_forward(nodes: list[Any], copied: list[Any]) -> None:
         if any(origin.meta.get(_AGAIN) or origin.meta.get("autograd_backward") for origin in _origins(node))
         for name in node.get_operation_names()
     }
-    forward = [node for node in nodes if _origins(node) and not late & (node.ancestors | node.get_operation_names())]
+    forward = [
+        node
+        for node in nodes
+        if _origins(node) and late.isdisjoint(node.ancestors) and late.isdisjoint(node.get_operation_names())
+    ]
     last = max(forward, key=lambda node: len(node.ancestors))
     (name,) = list(last.get_buffer_names())[:1]
     for node in copied:

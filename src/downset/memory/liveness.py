@@ -130,20 +130,26 @@ def profile(problem: OrderProblem, steps: Sequence[int]) -> list[int]:
             produced[operator].append(index)
         for operator in storage.consumers:
             consumed[operator].append(index)
+    nbytes = [storage.nbytes for storage in storages]
+    freed = [0 if storage.kept else storage.nbytes for storage in storages]
     allocated = [not storage.producers for storage in storages]
     waiting = [len(storage.consumers) for storage in storages]
     live = sum(storage.nbytes for storage in storages if not storage.producers)
     transients = []
     for operator in steps:
         for index in produced[operator]:
-            live += 0 if allocated[index] else storages[index].nbytes
-            allocated[index] = True
-        taken = (item for item in problem.candidates(operator) if operator in storages[item[0]].consumers)
-        reused = max((nbytes for index, nbytes in taken if waiting[index] == 1), default=0)
+            if not allocated[index]:
+                allocated[index] = True
+                live += nbytes[index]
+        reused = 0
+        for index, over in problem.candidates(operator):
+            if waiting[index] == 1 and over > reused and operator in storages[index].consumers:
+                reused = over
         transients.append(live - reused)
         for index in consumed[operator]:
             waiting[index] -= 1
-            live -= 0 if waiting[index] or storages[index].kept else storages[index].nbytes
+            if not waiting[index]:
+                live -= freed[index]
     return transients
 
 

@@ -53,7 +53,7 @@ Array = npt.NDArray[Any]
 MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M_ARENA_MAX": -8}
 """The numbers of glibc's parameters, as malloc.h has them."""
 _FULL_BYTES = 1 << 20
-"""What is left of a disk on which a write of megabytes failed for want of room."""
+"""The most bytes that are left of a disk on which a write of megabytes failed for want of room."""
 _ALL = {
     settings.name: settings
     for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *ONE_REGION.values(), *TRIMMED, *WITH_PATTERN.values())
