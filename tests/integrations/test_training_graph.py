@@ -1,13 +1,17 @@
 """What runs again in a training step, held to every set and every order there is, counted here from the definitions."""
 
+import math
 import random
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
 
 import downset as ds
+from downset.integrations.free_recompute import nearly_free
 from downset.integrations.recompute_plan import affordable_choices, plan_again
 from downset.integrations.training_graph import (
+    TOO_DEAR,
     Priced,
     TrainingGraph,
     priced,
@@ -191,6 +195,34 @@ def test_more_memory_is_never_slower_and_less_never_peaks_higher():
             assert plan.least_bytes <= plan.chosen.peak_bytes
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 10, 13])
+def test_without_a_limit_what_is_dear_does_not_run_again(seed):
+    """Of every set that adds at most a fiftieth of the step's seconds, one of about the least peak: the cheapest."""
+    graph = random_step(seed, 4, 3, apart=False)
+    dear = random.Random(seed)
+    graph = replace(graph, costs=tuple(cost * dear.choice([0.002, 0.01, 1, 4]) for cost in graph.costs))
+    choices = every_choice(graph)
+    within = [(cost, peak) for cost, peak in choices if cost <= 0.02 * sum(graph.costs)]
+    none, least = choices[0][1], min(peak for _, peak in within)
+    cost, peak = (found := priced(graph, nearly_free(graph))).cost, found.peak_bytes
+    if least > 0.99 * none:
+        assert (cost, peak) == (0, none)
+    else:
+        alike = [one for one in within if one[1] <= least / 0.99]
+        assert (cost, peak) == pytest.approx(min(alike))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_too_dear_has_no_price_and_the_rest_keep_theirs(seed):
+    graph = random_step(seed, 8, 6, apart=False)
+    plan = plan_again(graph, 2**60)
+    for choice in plan.front:
+        cost = choice.judged.cost
+        assert priced(graph, choice.again, most_s=cost) == choice.judged
+        if cost:
+            assert priced(graph, choice.again, most_s=cost / 2).peak_bytes == TOO_DEAR
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_no_price_is_above_the_order_in_which_copies_come_before_their_readers(apart):
     """However large the graph, and however few states the search for an order may take."""
@@ -268,7 +300,8 @@ def test_by_default_the_effort_is_bounded_by_the_size_of_the_graph():
 def counting(planned):
     """Prices by a formula, and keeps what was asked: a search for orders of so many graphs would take long."""
 
-    def price(graph, again):
+    def price(graph, again, *, most_s):
+        assert most_s == math.inf
         planned.append(tuple(again))
         return Priced(sum(graph.costs[v] for v in again), 10_000 - sum(graph.nbytes[v] for v in again), False)
 

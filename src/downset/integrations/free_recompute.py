@@ -23,10 +23,8 @@ _NO_LIMIT = 2**62
 def nearly_free(graph: TrainingGraph, choices: int | None = None) -> tuple[int, ...]:
     """The set of least peak among those that add at most a small share of the step's seconds; the cheapest of those
     whose peaks are about equal. Empty where nothing is gained."""
-    plan = plan_again(graph, _NO_LIMIT, choices=choices)
-    most = _SHARE * math.fsum(graph.costs)
-    cheap = [choice for choice in plan.front if choice.judged.cost <= most]
-    least = min((choice.judged.peak_bytes for choice in cheap), default=plan.none.peak_bytes)
-    if not cheap or least > _GAIN * plan.none.peak_bytes:
+    plan = plan_again(graph, _NO_LIMIT, choices=choices, most_s=_SHARE * math.fsum(graph.costs))
+    least = plan.front[-1].judged.peak_bytes
+    if least > _GAIN * plan.none.peak_bytes:
         return ()
-    return next(choice.again for choice in cheap if choice.judged.peak_bytes <= least / _GAIN)
+    return next(choice.again for choice in plan.front if choice.judged.peak_bytes <= least / _GAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -39,18 +40,23 @@ def affordable_choices(graph: TrainingGraph) -> int:
 
 
 def plan_again(
-    graph: TrainingGraph, peak_bytes: int, *, choices: int | None = None, seeds: Sequence[Collection[int]] = ()
+    graph: TrainingGraph,
+    peak_bytes: int,
+    *,
+    choices: int | None = None,
+    seeds: Sequence[Collection[int]] = (),
+    most_s: float = math.inf,
 ) -> PlannedRecomputation:
     """The cheapest set that keeps the step within `peak_bytes`, or the set of least peak if none of those tried does.
 
     The sets tried do not depend on `peak_bytes`, so a larger value never costs more seconds. `seeds`: sets that are
-    tried first. `choices`: how many sets to try; by default `affordable_choices`.
+    tried first. `choices`: how many sets to try; by default `affordable_choices`. `most_s`: the seconds that a set may add.
     """
     most = affordable_choices(graph) if choices is None else choices
 
     def judge(again: tuple[int, ...], late: frozenset[int]) -> Priced:
         del late
-        return priced(graph, again)
+        return priced(graph, again, most_s=most_s)
 
     tried, every = search(graph.step(), [graph.late], judge, most=most, seeds=seeds)
     best = front(tried)

@@ -21,6 +21,7 @@ from downset.orders.plan import plan_order
 from downset.rewrites.recompute_search import StepGraph
 
 __all__ = [
+    "TOO_DEAR",
     "Priced",
     "TrainingGraph",
     "planned_steps",
@@ -29,6 +30,8 @@ __all__ = [
     "with_host",
 ]
 
+TOO_DEAR = 2**62
+"""The peak of a set that adds more seconds than it may."""
 _STATES = 2_000
 """How many states the search for the order of one choice may visit: too few for the bounds from pairs of operators, on
 which no choice depends."""
@@ -114,13 +117,16 @@ def with_host(graph: TrainingGraph, link_bytes_s: float, movable: Collection[int
     )
 
 
-def priced(graph: TrainingGraph, again: Collection[int]) -> Priced:
-    """The seconds that a set of operators adds by running again, and its peak in its best order."""
+def priced(graph: TrainingGraph, again: Collection[int], *, most_s: float = math.inf) -> Priced:
+    """The seconds that a set of operators adds by running again, and its peak in its best order. A set that adds more
+    than `most_s` has no order, and the peak `TOO_DEAR`."""
     copied = _copied(graph, again)
     runs = [0] * len(graph.reads)
     for operator in copied.origin:
         runs[operator] += 1
     cost = math.fsum(graph.costs[v] * (runs[v] - 1) for v in range(len(runs)) if runs[v])
+    if cost > most_s:
+        return Priced(cost, TOO_DEAR, False, ())
     peak = bound = 0
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):
