@@ -50,7 +50,8 @@ def plan_again(
     """The cheapest set that keeps the step within `peak_bytes`, or the set of least peak if none of those tried does.
 
     The sets tried do not depend on `peak_bytes`, so a larger value never costs more seconds. `seeds`: sets that are
-    tried first. `choices`: how many sets to try; by default `affordable_choices`. `most_s`: the seconds that a set may add.
+    tried first. `choices`: how many sets to try; by default `affordable_choices`. `most_s`: the seconds that a set may
+    add; with it the sets tried depend on that.
     """
     most = affordable_choices(graph) if choices is None else choices
 
