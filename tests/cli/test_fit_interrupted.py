@@ -144,6 +144,30 @@ def test_the_second_one_stops_the_command_at_once(number, status, hard, tmp_path
     assert not output.exists()
 
 
+def test_the_second_one_stops_a_search_inside_of_another_in_order(hard, tmp_path):
+    """As where a model is fitted again with its states in variables: what is open is left in order, not killed."""
+    left = tmp_path / "left"
+    inside = (
+        "import downset.fitting.fit as fitting, downset.process.supervisor, time\n"
+        "downset.process.supervisor._PATIENCE_S = 60.0\n"  # however busy the machine is
+        "from downset.process.command import answering_interrupt\n"
+        "def choose(*given):\n"
+        "    try:\n"
+        "        with answering_interrupt(lambda: None):\n"
+        "            print('inside', file=sys.stderr, flush=True)\n"
+        "            time.sleep(3600)\n"
+        "    finally:\n"
+        f"        open({str(left)!r}, 'w').close()\n"
+        "fitting.choose_by_process = choose"
+    )
+    with running(tmp_path, hard, *LONG, before=inside) as command:
+        interrupted(command)
+        command.wait_for("inside")
+        command.process.send_signal(signal.SIGINT)  # to the group a busy kernel may wake another thread than Python's
+        assert command.end()[0] == 130
+    assert left.exists()
+
+
 def test_who_was_told_that_the_search_ends_stops_it_with_the_next_one(hard, tmp_path):
     """However late the watching process runs: before it has counted the first one, nothing is said."""
     forever = "import downset.fitting.fit as fitting, time\nfitting.choose_by_process = lambda *given: time.sleep(3600)"

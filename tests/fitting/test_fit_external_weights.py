@@ -16,7 +16,7 @@ from downset.errors import LoadError, UsageError
 from downset.fitting.fit import fit
 from downset.formats.onnx.data_files import external_files
 from downset.formats.onnx.inference import read_skeleton
-from downset.formats.onnx.mapped import write_mapped
+from downset.formats.onnx.mapped import align, write_mapped
 from downset.runtimes import ort
 from tests.fitting.test_fit_rewrite import WITHIN
 from tests.models import branchy_model, constant
@@ -138,6 +138,37 @@ def test_no_file_beside_the_output_takes_the_place_of_the_weights(tmp_path):
     write_mapped(tmp_path / "m.onnx", read_skeleton(tmp_path / "m.onnx"), tmp_path / "g.onnx")
     equal_runs(tmp_path / "g.onnx", tmp_path / "m.onnx")
     assert (tmp_path / "f.onnx.data").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("output", "session"),
+    [("f.onnx", "w.onnx"), ("f.onnx", "f.onnx.data"), ("b/f.onnx", "b/w.onnx"), ("b/w.onnx", None)],
+    ids=["weights read", "weights written", "weights copied", "output over its own"],
+)
+def test_neither_output_nor_program_takes_the_name_of_weights(output, session, tmp_path):
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.onnx", size_threshold=0)
+    (tmp_path / "b").mkdir()
+    before = (tmp_path / "w.onnx").read_bytes()
+    program = None if session is None else tmp_path / session
+    with pytest.raises(UsageError, match=r"is the file being read|the name of (the )?weights that are written beside"):
+        fit(tmp_path / "m.onnx", output=tmp_path / output, session=program, time_limit_s=2)
+    assert (tmp_path / "w.onnx").read_bytes() == before
+    assert not list((tmp_path / "b").iterdir()) and not (tmp_path / "f.onnx").exists()
+
+
+def test_weights_that_have_another_name_are_never_appended_to(tmp_path):
+    """Of two files that a form refers to, the larger one may be the user's own, under a second name."""
+    model = onnx.load(str(branchy_model(tmp_path / "m.onnx")))
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "form").mkdir()
+    with (tmp_path / "w.bin").open("ab") as file:
+        file.write(bytes(1 << 16))
+    before = (tmp_path / "w.bin").read_bytes()
+    os.link(tmp_path / "w.bin", tmp_path / "form" / "w.bin")
+    align(tmp_path / "form" / "m.onnx", read_skeleton(tmp_path / "m.onnx"), tmp_path / "form" / "a.onnx")
+    assert (tmp_path / "w.bin").read_bytes() == before
+    equal_runs(tmp_path / "form" / "a.onnx", tmp_path / "m.onnx")
 
 
 def test_weights_of_a_body_lie_beside_the_file_as_well(tmp_path):

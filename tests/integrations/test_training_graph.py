@@ -8,10 +8,10 @@ from itertools import combinations, permutations
 import pytest
 
 import downset as ds
+from downset.integrations import training_graph
 from downset.integrations.free_recompute import nearly_free
 from downset.integrations.recompute_plan import affordable_choices, plan_again
 from downset.integrations.training_graph import (
-    TOO_DEAR,
     Priced,
     TrainingGraph,
     priced,
@@ -19,6 +19,7 @@ from downset.integrations.training_graph import (
     with_host,
 )
 from downset.integrations.variants import plan_variants
+from downset.rewrites.recompute_search import REFUSED
 from tests.command import said_by_every_process
 
 pytestmark = pytest.mark.native
@@ -212,6 +213,25 @@ def test_without_a_limit_what_is_dear_does_not_run_again(seed):
         assert (cost, peak) == pytest.approx(min(alike))
 
 
+def test_without_a_limit_only_cheap_sets_are_ordered(monkeypatch):
+    """On a graph with more sets than are tried, in which most are too dear."""
+    graph = random_step(3, 40, 30, apart=False)
+    ordered, optimal = [], training_graph.optimal
+    monkeypatch.setattr(training_graph, "optimal", lambda *given, **more: ordered.append(1) or optimal(*given, **more))
+    costs = []
+
+    def pricing(of, again, *, most_s):
+        before = len(ordered)
+        found = priced(of, again, most_s=most_s)
+        costs.append((found.cost <= most_s, len(ordered) > before))
+        return found
+
+    monkeypatch.setattr("downset.integrations.recompute_plan.priced", pricing)
+    nearly_free(graph, choices=20)
+    cheap, done = zip(*costs, strict=True)
+    assert cheap == done and sum(cheap) <= 20 and not all(cheap)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_too_dear_has_no_price_and_the_rest_keep_theirs(seed):
     graph = random_step(seed, 8, 6, apart=False)
@@ -220,7 +240,7 @@ def test_what_is_too_dear_has_no_price_and_the_rest_keep_theirs(seed):
         cost = choice.judged.cost
         assert priced(graph, choice.again, most_s=cost) == choice.judged
         if cost:
-            assert priced(graph, choice.again, most_s=cost / 2).peak_bytes == TOO_DEAR
+            assert priced(graph, choice.again, most_s=cost / 2).peak_bytes == REFUSED
 
 
 @pytest.mark.parametrize("apart", [False, True])

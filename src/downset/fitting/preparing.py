@@ -4,6 +4,7 @@ runtime places and measures it."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,14 @@ from downset.fitting.job import FitOptions, Job, Listener, Notes, SearchTime
 from downset.fitting.measuring import estimate_runs, measure
 from downset.fitting.ranges import split_ranges
 from downset.fitting.verdict import early_verdict
-from downset.formats.onnx.data_files import check_room_for_weights, check_stored, link_weights, model_files
-from downset.formats.onnx.mapped import check_data_file
+from downset.formats.onnx.data_files import (
+    check_room_for_weights,
+    check_stored,
+    external_files,
+    link_weights,
+    model_files,
+)
+from downset.formats.onnx.mapped import check_data_file, data_name
 from downset.formats.onnx.read import without_defaults
 from downset.formats.reading import known_sizes, load
 from downset.formats.tflite.int8_form import fault, less_128, uses_uint8, write_int8_form
@@ -87,9 +94,25 @@ def read(job: Job) -> Original:
         if output is not None:
             read_from = model_files(job.path)
             check_output(output, source=read_from)
-            check_data_file(Path(output), read_from)
+            if job.target.sessions is not None and not job.options.one_file:
+                check_data_file(Path(output), read_from)
             check_room_for_weights(job.path, Path(output))
+            _check_beside(job, Path(output), read_from)
     return _placed(job, executed, graph)
+
+
+def _check_beside(job: Job, output: Path, read_from: Sequence[Path]) -> None:
+    """Raise UsageError where the program, or the output itself, would replace a file with weights of either model."""
+    beside = {output.with_name(data_name(output)), *(output.parent / location for location in external_files(job.path))}
+    if output in beside:
+        raise UsageError(f"output {output} has the name of the weights that are written beside it; choose another name")
+    if job.options.session is not None:
+        check_output(job.options.session, source=read_from)
+        if Path(job.options.session).resolve() in {path.resolve() for path in beside}:
+            raise UsageError(
+                Setting("session"),
+                f" {job.options.session} has the name of weights that are written beside {output}; choose another name",
+            )
 
 
 def measure_original(job: Job, original: Original) -> tuple[Job, Original]:

@@ -20,7 +20,6 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.codegen_reuse import written_over_by
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
-from downset.integrations.paused_collector import collector_paused
 from downset.integrations.planned_order import planned_order
 from downset.integrations.random_operators import draws
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
@@ -28,6 +27,7 @@ from downset.integrations.scheduler_problem import kept_in_kernels, names_of_sto
 from downset.integrations.torch_features import scheduler_pass
 from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
+from downset.process.garbage import uncollected
 from downset.results.inspections import StepNeed
 from downset.text import format_bytes
 
@@ -135,7 +135,7 @@ def _call_singly(nodes: Sequence[Any]) -> None:
         V.graph.scheduler.get_backend(device).ready_to_flush = lambda: True
 
 
-@collector_paused()
+@uncollected()
 def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[Any], OrderReport | None]:
     """The nodes in the order in which they run, and the report; no report if there is nothing to order. `single`:
     whether every kernel is a call of its own."""

@@ -26,7 +26,6 @@ from downset.integrations.fused_peak import NOTHING, RecomputeSettings, check_pe
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
-from downset.integrations.paused_collector import collector_paused
 from downset.integrations.planned_order import PLANNED
 from downset.integrations.random_operators import states_where_drawn
 from downset.integrations.torch_features import scheduler_pass, scheduler_passes
@@ -34,6 +33,7 @@ from downset.integrations.training_graph import planned_steps, priced
 from downset.integrations.user_warning import warn_user
 from downset.integrations.variants import StepVariant, plan_variants
 from downset.methods import check_choices
+from downset.process.garbage import uncollected
 from downset.text import format_bytes
 
 __all__ = ["recompute_options"]
@@ -173,7 +173,7 @@ def _warn(error: Exception) -> None:
     warn_user(f"downset recomputes nothing in a graph: {type(error).__name__}: {error}")
 
 
-@collector_paused()
+@uncollected()
 def _mark(gm: Any, settings: RecomputeSettings, options: dict[str, Any]) -> None:
     """Mark for PyTorch's partitioner what runs again and what does not; nothing if PyTorch's choice is the same."""
     from torch._functorch import partitioners
@@ -285,7 +285,7 @@ def _repeated(trace: Traced, operator: int) -> RepeatedOperator:
     return RepeatedOperator(node.name, source, trace.graph.nbytes[operator], trace.graph.costs[operator])
 
 
-@collector_paused()
+@uncollected()
 def _copy(graph: Any, settings: RecomputeSettings) -> None:
     """Let the loss run in chunks of rows, where a limit chose so, and add copies of what runs again to the graph, each
     before the first of its late readers."""
@@ -352,7 +352,7 @@ def _mapped(arguments: Any, copies: dict[Any, Any]) -> Any:
     return torch.fx.map_arg(arguments, lambda of: copies.get(of, of))
 
 
-@collector_paused()
+@uncollected()
 def _wait(nodes: list[Any]) -> list[Any]:
     """Make nodes that compute copies wait for the node of the forward pass that has the most nodes before it. The
     update has none: what follows on the backward pass is part of neither."""

@@ -18,10 +18,9 @@ from downset.integrations.scheduler_order import live_at
 from downset.memory.liveness import OrderProblem, Storage, profile
 from downset.orders.optimal import optimal
 from downset.orders.plan import plan_order
-from downset.rewrites.recompute_search import StepGraph
+from downset.rewrites.recompute_search import REFUSED, StepGraph
 
 __all__ = [
-    "TOO_DEAR",
     "Priced",
     "TrainingGraph",
     "planned_steps",
@@ -30,8 +29,6 @@ __all__ = [
     "with_host",
 ]
 
-TOO_DEAR = 2**62
-"""The peak of a set that adds more seconds than it may."""
 _STATES = 2_000
 """How many states the search for the order of one choice may visit: too few for the bounds from pairs of operators, on
 which no choice depends."""
@@ -119,14 +116,14 @@ def with_host(graph: TrainingGraph, link_bytes_s: float, movable: Collection[int
 
 def priced(graph: TrainingGraph, again: Collection[int], *, most_s: float = math.inf) -> Priced:
     """The seconds that a set of operators adds by running again, and its peak in its best order. A set that adds more
-    than `most_s` has no order, and the peak `TOO_DEAR`."""
+    than `most_s` has no order, and the peak `REFUSED`."""
     copied = _copied(graph, again)
     runs = [0] * len(graph.reads)
     for operator in copied.origin:
         runs[operator] += 1
     cost = math.fsum(graph.costs[v] * (runs[v] - 1) for v in range(len(runs)) if runs[v])
     if cost > most_s:
-        return Priced(cost, TOO_DEAR, False, ())
+        return Priced(cost, REFUSED, False, ())
     peak = bound = 0
     at_peak: tuple[int, ...] = ()
     for problem, owners in _problems(graph, copied):

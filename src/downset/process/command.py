@@ -158,12 +158,18 @@ def answering_signals() -> Iterator[None]:
                 print("downset: stopped", file=sys.stderr)
             raise Stopped(number)
 
+    def stop_again(number: int, frame: object) -> None:
+        del number
+        stop(signal.SIGINT, frame)
+
     handlers = {number: signal.signal(number, stop) for number in stopping_signals()}
+    if watched():
+        handlers[INTERRUPT_AGAIN] = signal.signal(INTERRUPT_AGAIN, stop_again)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for number, handler in handlers.items():  # the watching process may just send one more
+            signal.signal(number, signal.SIG_IGN if number == INTERRUPT_AGAIN else handler)
 
 
 @contextlib.contextmanager
@@ -196,17 +202,11 @@ def answering_interrupt(answer: Callable[[], None]) -> Iterator[None]:
         if interrupts > 1:
             _call(stop[signal.SIGINT], number, frame)
 
-    def again(number: int, frame: FrameType | None) -> None:
-        del number
-        _call(stop[signal.SIGINT], signal.SIGINT, frame)
-
     listener = threading.Thread(target=listen, name="downset-interrupt", daemon=True)
     listener.start()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (first, signal.SIGINT):
         signal.signal(number, interrupted)
-    if watched():
-        signal.signal(INTERRUPT_AGAIN, again)  # also behind this context, where the second may still come
     tell("interruptible", "once")
     try:
         yield

@@ -36,7 +36,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_STREAM = 2
 """The number of stderr."""
 INTERRUPT, INTERRUPT_AGAIN = signal.SIGUSR1, signal.SIGUSR2
-"""How the first SIGINT is passed on to a process that is not to stop at it."""
+"""How the first SIGINT is passed on to a process that is not to stop at it, and the second to the same process."""
 _PATIENCE_S = 0.3
 """Seconds that the working process has to handle a signal. While native code runs, Python does not see signals."""
 _LEAVES_S = 3.0

@@ -23,7 +23,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from downset.rewrites.recompute_segments import divisions
 from downset.rewrites.recompute_units import units_of
 
-__all__ = ["Choice", "StepGraph", "front", "needed", "search"]
+__all__ = ["REFUSED", "Choice", "StepGraph", "front", "needed", "search"]
+
+REFUSED = 2**62
+"""The peak of a set that a judge refuses without the work of finding it."""
+_REFUSALS = 5
+"""The most sets that are tried, refused ones included, by how many are to be tried."""
 
 _BREADTH = 6
 """The most operators that are tried at each step of the descent."""
@@ -103,7 +108,8 @@ def search(
     """(every set tried, the empty one first; whether these are all sets).
 
     `splits`: the late operators of each split, the most promising split first. `seeds`: sets to try first, with the
-    first split.
+    first split. `most`: how many sets to try, without refused ones (`REFUSED`), of which there may be four times as
+    many.
     """
     tried: dict[tuple[tuple[int, ...], frozenset[int]], Choice[J]] = {}
 
@@ -112,6 +118,9 @@ def search(
         if key not in tried:
             tried[key] = Choice(*key, judge(*key))
         return tried[key]
+
+    def accepted() -> int:
+        return sum(choice.judged.peak_bytes < REFUSED for choice in tried.values())
 
     judged((), splits[0] if splits else frozenset())
     every = _all_sets(step, splits, most)
@@ -124,7 +133,7 @@ def search(
         proposals = _proposals(step, units, late, seeds, [judged((), late)])
         seeds = ()
         proposed = next(proposals, None)
-        while proposed is not None and len(tried) < most:
+        while proposed is not None and accepted() < most and len(tried) < _REFUSALS * most:
             try:
                 proposed = proposals.send(judged(proposed, late))
             except StopIteration:
@@ -375,3 +384,5 @@ def _descent(step: StepGraph, now: Choice[J]) -> Generator[Collection[int], Choi
             return choices
         choices += tried
         now = min(tried, key=_by_peak)
+        if now.judged.peak_bytes == REFUSED:
+            return choices

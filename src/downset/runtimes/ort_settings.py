@@ -3,6 +3,7 @@ read the same lists, so that the printed code does what was measured."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -101,10 +102,16 @@ def open_session(
         providers = list(settings.providers) or ["CPUExecutionProvider"]
         return library.InferenceSession(os.fspath(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        if optimised_path is not None and shutil.disk_usage(Path(optimised_path).parent).free < _FULL_BYTES:
-            full = os.strerror(errno.ENOSPC)
-            raise UsageError(f"cannot write {optimised_path}: {full}; TMPDIR may name another folder") from None
+        if optimised_path is not None and _is_full(Path(optimised_path).parent):
+            full = f"{os.strerror(errno.ENOSPC)}; TMPDIR may name another folder ({brief(error)})"
+            raise UsageError(f"cannot write {optimised_path}: {full}") from None
         raise UnsupportedError(f"ONNX Runtime cannot load {Path(path).name}: {brief(error)}") from None
+
+
+def _is_full(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(folder).free < _FULL_BYTES
+    return False
 
 
 def session_outputs(session: Any, feeds: Mapping[str, Array], names: Sequence[str] = ()) -> list[Array]:

@@ -19,7 +19,7 @@ from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.skeleton import save, streamed
 from downset.formats.onnx.written import check_model
 from downset.process.file_ranges import FileRange, check_ranges, file_state
-from downset.process.whole_files import link_whole, write_whole
+from downset.process.whole_files import check_output, link_whole, write_whole
 
 __all__ = ["align", "check_data_file", "data_name", "has_packed", "leave_packed", "mapped_bytes", "write_mapped"]
 
@@ -42,8 +42,16 @@ def check_data_file(output: Path, sources: Sequence[Path]) -> None:
     """Raise UsageError where the file with the weights of `output` would replace a file that is read. A second name of
     such a file is replaced, and the file stays."""
     data = output.with_name(data_name(output))
-    if data.resolve() in {source.resolve() for source in sources}:
+    if any(_is_name_of(data.resolve(), source.resolve()) for source in sources):
         raise UsageError(f"output {output} may get its weights in {data}, which is being read; choose another name")
+    check_output(data)
+
+
+def _is_name_of(path: Path, other: Path) -> bool:
+    """Whether both are one name of one file, also where its folder has several paths, or ignores case."""
+    if not (path.exists() and other.exists() and path.samefile(other)):
+        return False
+    return path.name.casefold() == other.name.casefold() and path.parent.samefile(other.parent)
 
 
 def has_packed(path: Path) -> bool:
@@ -54,18 +62,21 @@ def has_packed(path: Path) -> bool:
 def align(path: Path, model: Any, output: Path) -> None:
     """Write `model`, a changed skeleton of the file at `path`, to `output`, and let the largest file with its weights
     be `data_name` next to `output`: weights in it stay where they are, and those at an address that is not aligned, or
-    in other files, are copied behind its end. For files that no other process reads. Raises LoadError where the place
-    of weights is not valid, and OSError."""
+    in other files, are copied behind its end. A file that has another name as well is somebody else's, and does not
+    change. Raises LoadError where the place of weights is not valid, and OSError."""
     blobs = _blobs(path, model)
     if not blobs:
         save(model, output)
         return
     files = _files(path, blobs)
-    main = max(files, key=lambda name: files[name].stat().st_size)
-    data, end = output.with_name(data_name(output)), files[main].stat().st_size
+    own = [name for name, file in files.items() if file.stat().st_nlink == 1]
+    main = max(own, key=lambda name: files[name].stat().st_size, default="")
+    data = output.with_name(data_name(output))
+    grows = files.get(main, data)
+    end = grows.stat().st_size if main else 0
     places = {blob: blob[1] for blob in blobs if blob[0] == main and blob[1] % _step(blob) == 0}
     moved = [blob for blob in blobs if blob not in places]
-    with files[main].open("ab") as file:
+    with grows.open("ab") as file:
         for blob in moved:
             places[blob] = -(-end // _step(blob)) * _step(blob)
             file.write(b"\0" * (places[blob] - end))
@@ -73,7 +84,7 @@ def align(path: Path, model: Any, output: Path) -> None:
             file.writelines(_ranges(files, [blob])[blob].pieces())
             end = places[blob] + blob[2]
     _rename(path, model, places, data.name)
-    files[main].replace(data)
+    grows.replace(data)
     save(model, output)
 
 
