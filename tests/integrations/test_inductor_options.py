@@ -191,7 +191,9 @@ def test_on_several_devices_no_peak_of_one_rises(monkeypatch):
     def spread(known, *, rises):
         best = min(known.orders.values(), key=lambda order: order_pass._inductor_peak(known, order))
         theirs = [known.nodes.index(node) for node in best]
-        ours = order_pass.least_called_order(known.problem, order_pass._joined(known.nodes), work_limit=20_000).steps
+        ours = order_pass.least_called_order(
+            known.problem, known.overwriting, order_pass._joined(known.nodes), work_limit=20_000
+        ).steps
         for seed in range(1000):
             draw = random.Random(seed)
             devices = [draw.choice(["cpu", "cuda:0"]) for _ in known.problem.storages]

@@ -7,7 +7,7 @@ import pytest
 from torch._inductor import memory
 
 from downset.errors import UnsupportedError
-from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device, written_over
+from downset.integrations.scheduler_order import least_peak_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import names_of_storages, problem_of
 from downset.memory.liveness import peak_bytes
 from tests.command import said_by_every_process
@@ -91,8 +91,14 @@ def test_what_is_live_at_the_peak_adds_up_to_it():
         scheduled = random_scheduled(f"live/{seed}", 30)
         plain = problem(scheduled)
         alone = {(storage.producers, storage.nbytes) for storage in plain.storages}
-        listed = enumerate(written_over(plain, [True] * len(plain.predecessors)).in_place)
-        over = tuple(tuple(s for s in each if ((v,), plain.storages[s].nbytes) in alone) for v, each in listed)
+        over = tuple(
+            tuple(
+                index
+                for index, one in enumerate(plain.storages)
+                if v in one.consumers and v not in one.producers and not one.kept and ((v,), one.nbytes) in alone
+            )
+            for v in range(len(plain.predecessors))
+        )
         written += any(over)
         for counted in (plain, replace(plain, in_place=over)):
             steps = least_peak_order(counted, work_limit=20_000).steps

@@ -22,7 +22,7 @@ from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.planned_order import planned_order
 from downset.integrations.random_operators import draws
-from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device, written_over
+from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
 from downset.integrations.torch_features import scheduler_pass
 from downset.integrations.user_warning import warn_user
@@ -50,6 +50,8 @@ class _SchedulerProblem:
     """The bytes that Inductor estimates."""
     problem: OrderProblem
     """The same without what kernels keep in registers."""
+    overwriting: OrderProblem
+    """The same where kernels write over what they read last."""
     names: tuple[str, ...]
     """The buffer that each storage of `problem` stands for."""
     orders: dict[str, list[Any]]
@@ -145,7 +147,7 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     counted = scheduler.problem
     joined = [False] * len(nodes) if single else _joined(nodes)
     planned = planned_order(nodes, counted.predecessors, lambda node: [*_origins(node)])
-    order = least_called_order(counted, joined, work_limit=work_limit, planned=planned)
+    order = least_called_order(counted, scheduler.overwriting, joined, work_limit=work_limit, planned=planned)
     ours = [nodes[step] for step in order.steps]
     counted_here, estimated = peak_bytes(scheduler.estimated, order.steps), _inductor_peak(scheduler, ours)
     if estimated != counted_here:
@@ -157,11 +159,11 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     peaks = {name: peak_bytes(counted, steps) for name, steps in steps_of.items()}
     best = min(peaks, key=lambda name: peaks[name])
     theirs = steps_of[best]
-    overwriting = written_over(counted, joined)
     chosen = order.peak_bytes < peaks[best] or (
         order.peak_bytes == peaks[best]
         and any(joined)
-        and largest_calls(overwriting, order.steps, joined)[:1] < largest_calls(overwriting, theirs, joined)[:1]
+        and largest_calls(scheduler.overwriting, order.steps, joined)[:1]
+        < largest_calls(scheduler.overwriting, theirs, joined)[:1]
     )
     devices = _devices(scheduler)
     risen = rise_by_device(counted, devices, theirs, order.steps) if chosen else {}
@@ -211,9 +213,10 @@ def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
     allocated += _workspaces(nodes) if workspaces else []
     names = tuple(name for name, _ in allocated)
     storages = tuple(storage for _, storage in allocated)
-    in_place = _in_place(nodes, allocated) if workspaces else ()
-    problem = replace(estimated, storages=storages, in_place=in_place)
-    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, names, orders)
+    plain = replace(estimated, storages=storages, in_place=())
+    overwriting = replace(plain, in_place=_in_place(nodes, allocated))
+    problem = overwriting if workspaces else plain
+    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, overwriting, names, orders)
 
 
 def _in_place(nodes: Sequence[Any], allocated: Sequence[tuple[str, Storage]]) -> tuple[tuple[int, ...], ...]:

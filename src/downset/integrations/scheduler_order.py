@@ -15,7 +15,7 @@ from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.orders.plan import judge_order, plan_order
 from downset.results.plans import Order
 
-__all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device", "written_over"]
+__all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device"]
 
 
 def least_peak_order(problem: OrderProblem, *, work_limit: int, planned: Sequence[int] = ()) -> Order:
@@ -47,14 +47,19 @@ def _renumbered(problem: OrderProblem, steps: Sequence[int]) -> OrderProblem:
 
 
 def least_called_order(
-    problem: OrderProblem, joined: Sequence[bool], *, work_limit: int, planned: Sequence[int] = ()
+    problem: OrderProblem,
+    overwriting: OrderProblem,
+    joined: Sequence[bool],
+    *,
+    work_limit: int,
+    planned: Sequence[int] = (),
 ) -> Order:
     """The order of `least_peak_order`, or another with no higher peak in which less is held. It counts that kernels
-    write over what they read last, and that `joined` kernels share a call with their neighbours."""
+    write over what they read last, as in the problem `overwriting`, and that `joined` kernels share a call with their
+    neighbours."""
     order = least_peak_order(problem, work_limit=work_limit, planned=planned)
     if not any(joined):
         return order
-    overwriting = written_over(problem, joined)
     starts = [order.steps, least_peak_order(overwriting, work_limit=work_limit).steps]
     orders = [
         gathered(overwriting, steps, joined, every_call=True, plain=problem)[0]
@@ -63,21 +68,6 @@ def least_called_order(
     ]
     best = min(orders, key=lambda steps: largest_calls(overwriting, steps, joined))
     return judge_order(problem, best, like=order.evidence)
-
-
-def written_over(problem: OrderProblem, loops: Sequence[bool]) -> OrderProblem:
-    """The problem in which kernels of `loops` may write over an operand of the same size that no later kernel reads, as
-    Inductor's code does."""
-    sizes_of: list[set[int]] = [set() for _ in loops]
-    for storage in problem.storages:
-        for v in storage.producers:
-            sizes_of[v].add(storage.nbytes)
-    operands: list[list[int]] = [[] for _ in loops]
-    for index, storage in enumerate(problem.storages):
-        for v in () if storage.kept else storage.consumers:
-            if loops[v] and storage.nbytes in sizes_of[v] and v not in storage.producers:
-                operands[v].append(index)
-    return replace(problem, in_place=tuple(tuple(of) for of in operands))
 
 
 def live_at(problem: OrderProblem, steps: Sequence[int], transients: Sequence[int] = ()) -> tuple[int, list[int]]:
