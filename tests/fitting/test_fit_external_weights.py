@@ -151,7 +151,7 @@ def test_neither_output_nor_program_takes_the_name_of_weights(output, session, t
     (tmp_path / "b").mkdir()
     before = (tmp_path / "w.onnx").read_bytes()
     program = None if session is None else tmp_path / session
-    with pytest.raises(UsageError, match=r"is the file being read|the name of (the )?weights that are written beside"):
+    with pytest.raises(UsageError, match=r"is the file being read|the name of (the )?weights that are written next to"):
         fit(tmp_path / "m.onnx", output=tmp_path / output, session=program, time_limit_s=2)
     assert (tmp_path / "w.onnx").read_bytes() == before
     assert not list((tmp_path / "b").iterdir()) and not (tmp_path / "f.onnx").exists()

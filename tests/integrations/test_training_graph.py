@@ -197,11 +197,11 @@ def test_more_memory_is_never_slower_and_less_never_peaks_higher():
 
 
 @pytest.mark.parametrize("seed", [2])
-def test_without_a_limit_what_is_dear_does_not_run_again(seed):
+def test_without_a_limit_what_is_expensive_does_not_run_again(seed):
     """Of every set that adds at most a fiftieth of the step's seconds, one of about the least peak: the cheapest."""
     graph = random_step(seed, 4, 3, apart=False)
-    dear = random.Random(seed)
-    graph = replace(graph, costs=tuple(cost * dear.choice([0.002, 0.01, 1, 4]) for cost in graph.costs))
+    factors = random.Random(seed)
+    graph = replace(graph, costs=tuple(cost * factors.choice([0.002, 0.01, 1, 4]) for cost in graph.costs))
     choices = every_choice(graph)
     within = [(cost, peak) for cost, peak in choices if cost <= 0.02 * sum(graph.costs)]
     none, least = choices[0][1], min(peak for _, peak in within)
@@ -214,7 +214,7 @@ def test_without_a_limit_what_is_dear_does_not_run_again(seed):
 
 
 def test_without_a_limit_only_cheap_sets_are_ordered(monkeypatch):
-    """On a graph with more sets than are tried, in which most are too dear."""
+    """On a graph with more sets than are tried, in which most are too expensive."""
     graph = random_step(3, 40, 30, apart=False)
     ordered, optimal = [], training_graph.optimal
     monkeypatch.setattr(training_graph, "optimal", lambda *given, **more: ordered.append(1) or optimal(*given, **more))
@@ -233,7 +233,7 @@ def test_without_a_limit_only_cheap_sets_are_ordered(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_too_dear_has_no_price_and_the_rest_keep_theirs(seed):
+def test_what_is_too_expensive_has_no_price_and_the_rest_keep_theirs(seed):
     graph = random_step(seed, 8, 6, apart=False)
     plan = plan_again(graph, 2**60)
     for choice in plan.front:
