@@ -125,8 +125,8 @@ public:
             if (made_by.empty() && read_by.empty()) continue;
             const bool within = made_by == read_by && made_by.size() == 1 && !read_elsewhere;
             if (within && segments[made_by[0]].head != segments[made_by[0]].tail) continue;  // of one segment alone
-            // The makers of a storage are all fixed or none: an open one gets fixed makers where a part with all of them
-            // becomes a chain. The first of that chain allocates.
+            // The makers of a storage are all fixed or none: an open one gets fixed makers where a part with all of
+            // them becomes a chain. The first of that chain allocates.
             if (!made_by.empty() && segments[made_by.front()].fixed) allocated[made_by.front()] += lists.nbytes[s];
             place.emplace_back(s, static_cast<int>(parts.nbytes.size()));
             parts.nbytes.push_back(lists.nbytes[s]);
