@@ -105,15 +105,13 @@ def _check_beside(job: Job, output: Path, read_from: Sequence[Path]) -> None:
     """Raise UsageError where the program, or the output itself, would replace a file with weights of either model."""
     beside = {output.with_name(data_name(output)), *(output.parent / location for location in external_files(job.path))}
     if output in beside:
-        raise UsageError(
-            f"output {output} has the name of the weights that are written next to it; choose another name"
-        )
+        raise UsageError(f"output {output} has the name of the weights that are written next to it; choose another")
     if job.options.session is not None:
         check_output(job.options.session, source=read_from)
         if Path(job.options.session).resolve() in {path.resolve() for path in beside}:
             raise UsageError(
                 Setting("session"),
-                f" {job.options.session} has the name of weights that are written next to {output}; choose another name",
+                f" {job.options.session} has the name of weights that are written next to {output}; choose another",
             )
 
 
