@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from downset.integrations.recompute_plan import affordable_choices, plan_again
+from downset.integrations.recompute_plan import FEWEST_CHOICES, affordable_choices, plan_again
 from downset.integrations.training_graph import TrainingGraph
 
 __all__ = ["nearly_free"]
@@ -17,15 +17,15 @@ _SHARE = 0.02
 """The most seconds that it may add, as a share of those of the step without its update."""
 _GAIN = 0.99
 """The share of the peak that is worth running anything again."""
-_FEWEST = 8
-"""The fewest sets that are priced: a third of those that a limit tries, since few add so little."""
+_PART = 3
+"""The sets that a limit tries, by those that are priced here: few add so little."""
 _NO_LIMIT = 2**62
 
 
 def nearly_free(graph: TrainingGraph, choices: int | None = None) -> tuple[int, ...]:
     """The set of least peak among those that add at most a small share of the step's seconds; the cheapest of those
     whose peaks are about equal. Empty where nothing is gained."""
-    most = max(_FEWEST, affordable_choices(graph) // 3) if choices is None else choices
+    most = max(FEWEST_CHOICES, affordable_choices(graph) // _PART) if choices is None else choices
     plan = plan_again(graph, _NO_LIMIT, choices=most, most_s=_SHARE * math.fsum(graph.costs))
     least = plan.front[-1].judged.peak_bytes
     if least > _GAIN * plan.none.peak_bytes:

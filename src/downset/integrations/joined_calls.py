@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from downset.memory.liveness import OrderProblem, peak_bytes
 
@@ -84,7 +85,11 @@ class _CallProfile:
             for earlier in before:
                 self.after[earlier].append(operator)
         self.overs = [
-            sorted((taken for taken in problem.candidates(operator) if taken[0] in self.read[operator]), key=_by_bytes)
+            sorted(
+                (taken for taken in problem.candidates(operator) if taken[0] in self.read[operator]),
+                key=itemgetter(1),
+                reverse=True,
+            )
             for operator in range(count)
         ]
         """By operator: what it may take over, and how many bytes of it, the most first."""
@@ -139,10 +144,6 @@ class _CallProfile:
                     yield (*steps[:earliest], operator, *steps[earliest:place], *steps[place + 1 :])
                 if latest >= run.stop:
                     yield (*steps[:place], *steps[place + 1 : latest + 1], operator, *steps[latest + 1 :])
-
-
-def _by_bytes(taken: tuple[int, int]) -> int:
-    return -taken[1]
 
 
 def _ranked(call_bytes: Sequence[int]) -> list[int]:

@@ -51,7 +51,8 @@ class _SchedulerProblem:
     problem: OrderProblem
     """The same without what kernels keep in registers."""
     overwriting: OrderProblem
-    """The same where kernels write over what they read last."""
+    """The same where kernels write over what they read last: `problem` itself where none share a call and no limit is
+    set."""
     names: tuple[str, ...]
     """The buffer that each storage of `problem` stands for."""
     orders: dict[str, list[Any]]
@@ -143,9 +144,9 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     whether every kernel is a call of its own."""
     if len(nodes) < 2:
         return nodes, None
-    scheduler = _planned(nodes, workspaces=single)
-    counted = scheduler.problem
     joined = [False] * len(nodes) if single else _joined(nodes)
+    scheduler = _planned(nodes, joined=any(joined), workspaces=single)
+    counted = scheduler.problem
     planned = planned_order(nodes, counted.predecessors, lambda node: [*_origins(node)])
     order = least_called_order(counted, scheduler.overwriting, joined, work_limit=work_limit, planned=planned)
     ours = [nodes[step] for step in order.steps]
@@ -186,8 +187,9 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     return [nodes[step] for step in runs], order_report
 
 
-def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
-    """`workspaces`: whether what libraries allocate inside calls counts, as it does where a limit is set."""
+def _planned(nodes: list[Any], *, joined: bool, workspaces: bool) -> _SchedulerProblem:
+    """`joined`: whether kernels share calls. `workspaces`: whether what libraries allocate inside calls counts, and
+    what kernels write over, as both do where a limit is set."""
     from torch._inductor import memory
     from torch._inductor.virtualized import V
     from torch.utils._ordered_set import OrderedSet
@@ -213,8 +215,9 @@ def _planned(nodes: list[Any], *, workspaces: bool) -> _SchedulerProblem:
     allocated += _workspaces(nodes) if workspaces else []
     names = tuple(name for name, _ in allocated)
     storages = tuple(storage for _, storage in allocated)
-    plain = replace(estimated, storages=storages, in_place=())
-    overwriting = replace(plain, in_place=_in_place(nodes, allocated))
+    plain = overwriting = replace(estimated, storages=storages)
+    if joined or workspaces:  # else nothing asks
+        overwriting = replace(plain, in_place=_in_place(nodes, allocated))
     problem = overwriting if workspaces else plain
     return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, overwriting, names, orders)
 

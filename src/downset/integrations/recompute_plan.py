@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from downset.integrations.training_graph import Priced, TrainingGraph, priced
 from downset.rewrites.recompute_search import Choice, front, search
 
-__all__ = ["affordable_choices", "plan_again"]
+__all__ = ["FEWEST_CHOICES", "affordable_choices", "plan_again"]
 
-_MOST_CHOICES, _FEWEST_CHOICES = 100, 8
+_MOST_CHOICES, FEWEST_CHOICES = 100, 8
 _PRICED = 60_000
 """The most operators of all choices together: one to two seconds of a processor."""
 
@@ -36,7 +36,7 @@ def affordable_choices(graph: TrainingGraph) -> int:
 
     Pricing a set takes time at least in proportion to the graph. So fewer sets are tried on larger graphs: planning
     takes about the same time for every large graph, and a falling share of its compile."""
-    return max(_FEWEST_CHOICES, min(_MOST_CHOICES, _PRICED // max(len(graph.reads), 1)))
+    return max(FEWEST_CHOICES, min(_MOST_CHOICES, _PRICED // max(len(graph.reads), 1)))
 
 
 def plan_again(

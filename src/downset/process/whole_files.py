@@ -20,6 +20,7 @@ __all__ = [
     "check_folder",
     "check_output",
     "copy_whole",
+    "is_one_name",
     "link_whole",
     "make_private_folder",
     "part_beside",
@@ -84,6 +85,15 @@ def _paths(sources: Named | Sequence[Named] | None) -> list[Path]:
 def _same(path: Path, other: Path) -> bool:
     """Whether both paths are one file, also through links."""
     return path.exists() and other.exists() and path.samefile(other)
+
+
+def is_one_name(path: Path, other: Path) -> bool:
+    """Whether both, behind links, are one name of one file, also where its folder has several paths, or ignores case.
+    Of two hard links each is a name of its own."""
+    path, other = path.resolve(), other.resolve()
+    if not _same(path, other):
+        return False
+    return path.name.casefold() == other.name.casefold() and path.parent.samefile(other.parent)
 
 
 def _check(path: Path, sources: Sequence[Path]) -> None:

@@ -19,7 +19,7 @@ from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.skeleton import save, streamed
 from downset.formats.onnx.written import check_model
 from downset.process.file_ranges import FileRange, check_ranges, file_state
-from downset.process.whole_files import check_output, link_whole, write_whole
+from downset.process.whole_files import check_output, is_one_name, link_whole, write_whole
 
 __all__ = ["align", "check_data_file", "data_name", "has_packed", "leave_packed", "mapped_bytes", "write_mapped"]
 
@@ -42,16 +42,9 @@ def check_data_file(output: Path, sources: Sequence[Path]) -> None:
     """Raise UsageError where the file with the weights of `output` would replace a file that is read. A second name of
     such a file is replaced, and the file stays."""
     data = output.with_name(data_name(output))
-    if any(_is_name_of(data.resolve(), source.resolve()) for source in sources):
+    if any(is_one_name(data, source) for source in sources):
         raise UsageError(f"output {output} may get its weights in {data}, which is being read; choose another name")
     check_output(data)
-
-
-def _is_name_of(path: Path, other: Path) -> bool:
-    """Whether both are one name of one file, also where its folder has several paths, or ignores case."""
-    if not (path.exists() and other.exists() and path.samefile(other)):
-        return False
-    return path.name.casefold() == other.name.casefold() and path.parent.samefile(other.parent)
 
 
 def has_packed(path: Path) -> bool:
