@@ -9,7 +9,7 @@ import pytest
 from downset import budget
 from downset.errors import LoadError
 from downset.fitting import process_race, processes, race_strips
-from downset.fitting.attempts import LEAST_GAIN, Attempt, fastest_within, smallest
+from downset.fitting.attempts import LEAST_GAIN, Attempt, fastest_within, least_of, smallest
 from downset.fitting.candidates import Candidate
 from downset.fitting.job import FitOptions, Notes
 from downset.fitting.process_pattern import quicker
@@ -426,3 +426,19 @@ def test_other_files_are_tried_with_the_packing_of_the_best_and_no_regions_twice
     race.enter_others([form("rewritten, packed", MAPPED[0], 300)])
     assert regions == ["packed", "rewritten, packed"]
     assert min(race.timed(), key=lambda one: one.peak_bytes).file.name == "rewritten, packed"
+
+
+def test_equal_processes_ship_the_least_arena_whatever_the_names_in_the_files_take(tmp_path):
+    """A file names that of its weights for each of them, so that a few bytes depend on the names of models."""
+
+    def read(name, nbytes, held):
+        path = tmp_path / name
+        path.write_bytes(b"a" * nbytes)
+        file = Candidate(name, path, 0, settings=MAPPED[0], measured={"held_bytes": held})
+        return Attempt(file, readings=(ProcessGrowth(1000, 500, 1000, 500, 1.0, most_bytes=1000),))
+
+    order, plain = read("order", 10_050, 64), read("plain", 10_000, 128)
+    assert least_of([order, plain]) is least_of([plain, order]) is order
+    assert least_of([read("order", 10_200, 64), plain]) is plain, "more than by names"
+    equal = read("another", 10_000, 128)
+    assert least_of([plain, equal]) is least_of([equal, plain]) is equal

@@ -90,15 +90,17 @@ def fastest_within(timed: Sequence[Attempt], ram_bytes: int) -> Attempt:
 
 def least_of(tried: Sequence[Attempt]) -> Attempt:
     """The one with the lowest peak. Of those that have about that peak, the one with the fewest anonymous bytes; of
-    those that have about as few, the fastest; of those that are about as fast, the one with the fewest bytes on disk,
-    and of equal ones that whose arena holds least."""
+    those that have about as few, the fastest; of those that are about as fast, the one with the fewest bytes on disk;
+    of those that have about as few, that whose arena holds least, and of equal ones the first by name."""
     lowest = min(one.growth.peak_bytes for one in tried)
     near = [one for one in tried if one.growth.peak_bytes <= lowest * (1 + ALIKE)]
     fewest = min(one.growth.peak_anonymous_bytes for one in near)
     alike = [one for one in near if one.growth.peak_anonymous_bytes <= fewest + ALIKE * lowest]
     quickest = min(one.growth.cpu_s for one in alike)
     quick = [one for one in alike if one.growth.cpu_s <= 1.05 * quickest]
-    return min(quick, key=lambda one: (one.disk_bytes, one.held_bytes, one.growth.peak_bytes))
+    smallest_bytes = min(one.disk_bytes for one in quick)
+    small = [one for one in quick if one.disk_bytes <= (1 + ALIKE) * smallest_bytes]
+    return min(small, key=lambda one: (one.held_bytes, one.file.label))
 
 
 def ratio_of(one: Attempt, default: Attempt) -> float:

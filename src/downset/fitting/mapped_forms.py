@@ -88,14 +88,16 @@ def forms_of(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
 
 
 def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
-    packed_path = job.scratch / f"mapped_{source.path.stem}_{level}_packed.onnx"
+    folder = job.scratch / f"mapped_{source.path.stem}_{level}"
+    folder.mkdir(exist_ok=True)
+    packed_path = folder / "packed.onnx"  # of any source, since the model names it for each of its weights
     version = make_form(source.path, packed_path, level)
     plan = _ordered(job, packed_path, source) if level == "all" else source.plan
     if plan is None and source.name != "original":
         return  # without a plan nothing would say that it is in strips
     paths = {True: packed_path}
     if has_packed(packed_path):
-        paths[False] = job.scratch / f"mapped_{source.path.stem}_{level}.onnx"
+        paths[False] = folder / "plain.onnx"
         leave_packed(packed_path, paths[False])
     for packed, path in paths.items():
         settings = MAPPED[:2] if packed else MAPPED[2:]
