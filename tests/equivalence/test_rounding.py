@@ -10,7 +10,7 @@ from downset.fitting.fit import fit
 from downset.formats.reading import load
 from downset.reports.comparisons import comparison_lines
 from downset.results.sessions import FILE_ORDER
-from downset.runtimes import rounding
+from downset.runtimes import outputs
 from downset.runtimes.compare import Opened, compare, compare_outputs
 from downset.runtimes.feeds import made_feeds
 from downset.runtimes.ort import optimise_offline
@@ -99,12 +99,12 @@ def detector(path):
 
 
 def test_the_optimised_form_is_not_compared_with_itself(tmp_path, monkeypatch):
-    """Each comparison reads all weights."""
+    """Each copy of it would be written with all weights."""
     path = branchy(tmp_path / "m.onnx")
     form = optimised(path)
     other = reordered(form, tmp_path / "o.onnx", np.random.default_rng(0))
     assert held(path, form, other).inside > 0
-    monkeypatch.setattr(rounding, "ort_inside", None)
+    monkeypatch.setattr(outputs, "with_outputs", None)
     found = held(path, form, form)
     assert found.rounds_alike and found.inside == 0
 

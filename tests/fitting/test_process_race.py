@@ -442,3 +442,18 @@ def test_equal_processes_ship_the_least_arena_whatever_the_names_in_the_files_ta
     assert least_of([read("order", 10_200, 64), plain]) is plain, "more than by names"
     equal = read("another", 10_000, 128)
     assert least_of([plain, equal]) is least_of([equal, plain]) is equal
+
+
+def test_a_page_more_or_less_does_not_decide_which_of_equal_forms_ships(tmp_path, monkeypatch):
+    """One reading of a process differs by pages, also by the length of a path."""
+    shipped = set()
+    for seed in range(20):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        bench = Bench(0, folder, monkeypatch)
+        noise = np.random.default_rng(seed)
+        for path, name in bench.true:
+            peak = (1 << 28) + 4096 * int(noise.integers(3)) + (0 if path.stem.startswith("f") else 1 << 27)
+            bench.true[path, name] = ProcessGrowth(peak, 1 << 20, peak, 1 << 20, 1.0, most_bytes=peak)
+        shipped.add(smallest(bench.race().timed()).file.label)
+    assert len(shipped) == 1

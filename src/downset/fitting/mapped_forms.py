@@ -8,6 +8,7 @@ written once.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +89,8 @@ def forms_of(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
 
 
 def _forms(job: Job, source: Candidate, level: Level) -> Iterator[MadeForm]:
-    folder = job.scratch / f"mapped_{source.path.stem}_{level}"
-    folder.mkdir(exist_ok=True)
-    packed_path = folder / "packed.onnx"  # of any source, since the model names it for each of its weights
+    folder = Path(tempfile.mkdtemp(dir=job.scratch))
+    packed_path = folder / "packed.onnx"  # for any source: a form says this name for each of its weights
     version = make_form(source.path, packed_path, level)
     plan = _ordered(job, packed_path, source) if level == "all" else source.plan
     if plan is None and source.name != "original":

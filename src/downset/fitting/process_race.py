@@ -144,8 +144,14 @@ class Race:
         return ratio_of(one, self._default)
 
     def _best_form(self) -> Attempt | None:
-        """The form of the least memory that is fast enough."""
-        return min((one for one in self._left if one.form), key=lambda one: one.peak_bytes, default=None)
+        """The form of the least memory that is fast enough; of those of about that memory the first that was measured,
+        so that a page more or less decides nothing."""
+        return next(iter(self._alike([one for one in self._left if one.form])), None)
+
+    def _alike(self, tried: Sequence[Attempt]) -> list[Attempt]:
+        """Those of these that take about as much memory as the first, in the order in which they were measured."""
+        alike = [one for one in tried if one.peak_bytes <= (1 + ALIKE) * tried[0].peak_bytes]
+        return sorted(alike, key=self.measured.index)
 
     def _measure(self, tried: Sequence[Attempt], rounds: int = 1) -> list[Attempt]:
         if not tried:
@@ -279,7 +285,7 @@ class Race:
         if limit is not None:
             within = [one for one in tried if one.peak_bytes <= limit]
             return sorted(within, key=lambda one: one.growth.cpu_s)[:2] or list(tried[:2])
-        first = [one for one in tried[:2] if one.peak_bytes <= (1 + ALIKE) * tried[0].peak_bytes]
+        first = self._alike(tried)[:2]
         in_time = [one for one in tried if self.ratio(one) <= self.slower]
         return first if any(one in in_time for one in first) else [*first, *in_time[:1]]
 

@@ -15,9 +15,9 @@ import numpy as np
 from downset.equivalence.tflite_file import subgraphs_of
 from downset.formats.onnx.bodies import subgraphs
 from downset.formats.onnx.data_files import save_linked
-from downset.formats.onnx.inference import read_skeleton
 from downset.formats.onnx.model_file import onnx_library, read_unfixed
 from downset.formats.tflite.flatbuffer import Flatbuffer, read_flatbuffer
+from downset.runtimes.outputs import with_outputs
 
 __all__ = ["ways", "with_output"]
 
@@ -56,9 +56,7 @@ def with_output(path: Named, label: str, index: int, folder: Path) -> Path:
     """A copy of the file whose last output is a tensor of the main graph: of this label in an .onnx file, of this index
     in a .tflite file."""
     if Path(path).suffix.lower() != ".tflite":
-        model = read_skeleton(path)
-        model.graph.output.add().name = label  # ONNX Runtime infers its type
-        return save_linked(model, Path(path), folder)
+        return with_outputs(Path(path), folder, [label])
     file = read_flatbuffer(path)
     main = file.model.subgraphs[0]
     main.outputs = np.append(np.asarray(main.outputs, np.int32), np.int32(index))

@@ -55,23 +55,10 @@ MALLOPT: Mapping[str, int] = {"M_TRIM_THRESHOLD": -1, "M_MMAP_THRESHOLD": -3, "M
 """The numbers of glibc's parameters, as malloc.h has them."""
 _FULL_BYTES = 1 << 20
 """The most bytes that are left of a disk on which a write of megabytes failed for want of room."""
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-"""The key for the folder with the weights beside a model that is given as bytes."""
 _ALL = {
     settings.name: settings
     for settings in (DEFAULT, *FITTED, *BY_HAND, *MAPPED, *ONE_REGION.values(), *TRIMMED, *WITH_PATTERN.values())
 }
-
-
-def _with_outputs(path: Path, names: Sequence[str]) -> bytes:
-    """The file with these tensors as further outputs, whose types ONNX Runtime infers: protobuf merges what follows a
-    message with it, so that no weights are written again."""
-    import onnx
-
-    further = onnx.ModelProto()
-    for name in names:
-        further.graph.output.add().name = name
-    return path.read_bytes() + further.SerializeToString()
 
 
 def has_mallopt() -> bool:
@@ -84,15 +71,14 @@ def open_session(
     path: str | os.PathLike[str],
     settings: SessionSettings,
     *,
-    inside: Sequence[str] = (),
     profile_prefix: str | None = None,
     optimised_path: str | None = None,
 ) -> Any:
     """An InferenceSession with these settings. If they have an arena, a new one is registered, so that no earlier
-    session shares it. The tensors named `inside` are outputs, too: then the session holds the file's bytes. With
-    `profile_prefix` the session records a profile; with `optimised_path` it writes the optimised file there. Parameters
-    of glibc's allocator are skipped under other C libraries. Raises UnsupportedError where ONNX Runtime cannot load the
-    file, and UsageError where the disk has no room for the optimised one, which ONNX Runtime does not say."""
+    session shares it. With `profile_prefix` the session records a profile; with `optimised_path` it writes the
+    optimised file there. Parameters of glibc's allocator are skipped under other C libraries. Raises UnsupportedError
+    where ONNX Runtime cannot load the file, and UsageError where the disk has no room for the optimised one, which ONNX
+    Runtime does not say."""
     if settings.malloc and has_mallopt():
         libc = ctypes.CDLL(None)
         for parameter, nbytes in settings.malloc.items():
@@ -114,11 +100,7 @@ def open_session(
         options.optimized_model_filepath = optimised_path
     try:
         providers = list(settings.providers) or ["CPUExecutionProvider"]
-        opened: str | bytes = os.fspath(path)
-        if inside:
-            options.add_session_config_entry(_WEIGHTS_FOLDER, os.fspath(Path(path).parent))
-            opened = _with_outputs(Path(path), inside)
-        return library.InferenceSession(opened, options, providers=providers)
+        return library.InferenceSession(os.fspath(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         if optimised_path is not None and _is_full(Path(optimised_path).parent):
             full = f"{os.strerror(errno.ENOSPC)}; TMPDIR may name another folder ({brief(error)})"

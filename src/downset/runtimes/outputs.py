@@ -9,6 +9,7 @@ which are to be tested.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ import numpy.typing as npt
 
 from downset.errors import UnsupportedError
 from downset.extras import onnxruntime_library, optional_library, torch_library
+from downset.formats.onnx.data_files import save_linked
+from downset.formats.onnx.inference import read_skeleton
 from downset.formats.tflite.interpreter import open_interpreter
 from downset.formats.tflite.read import resource_variables
 from downset.process.isolation import isolated
@@ -38,6 +41,7 @@ __all__ = [
     "in_tflm",
     "in_torch",
     "ort_inside",
+    "with_outputs",
     "worker_outputs",
 ]
 
@@ -78,15 +82,17 @@ def calls_in_tflm(path: Named, feeds: Feeds, states: Mapping[int, bytes]) -> Com
 
 
 def in_ort(path: Named, feeds: Feeds, *, inside: Sequence[str] = (), settings: SessionSettings = DEFAULT) -> Computed:
-    """Run the file in ONNX Runtime with these settings. Tensors inside are those of the model of which they are outputs
-    as well: ONNX Runtime's optimisation may fuse that in other ways."""
+    """Run the file in ONNX Runtime with these settings. Tensors inside are those of a copy of which they are outputs:
+    ONNX Runtime's optimisation may fuse that in other ways."""
     computed = worker_outputs("ort_here", path, feeds, options={"settings": settings})
     return Computed(computed.outputs, ort_inside(path, feeds[:1], inside, settings=settings) if inside else {})
 
 
 def ort_inside(path: Named, feeds: Feeds, inside: Sequence[str], *, settings: SessionSettings) -> Mapping[str, Array]:
     """Tensors inside the file, by name, in a run of ONNX Runtime with these settings."""
-    return worker_outputs("ort_here", path, feeds, inside, options={"settings": settings}).inside
+    with tempfile.TemporaryDirectory(prefix="downset-") as folder:
+        opened = with_outputs(Path(path), Path(folder), inside)
+        return worker_outputs("ort_here", opened, feeds, inside, options={"settings": settings}).inside
 
 
 def in_torch(
@@ -261,7 +267,16 @@ def ort_here(
     library = onnxruntime_library()
     library.set_default_logger_severity(4)
     runs = unpacked(feeds, names)
-    session = open_session(library, path, msgspec.convert(settings, SessionSettings), inside=inside)
+    session = open_session(library, path, msgspec.convert(settings, SessionSettings))
     if inside:
         return _packed([], dict(enumerate(session_outputs(session, runs[0], inside))))
     return _packed(_each(runs, lambda run: session_outputs(session, run), failing), {})
+
+
+def with_outputs(path: Path, folder: Path, names: Sequence[str]) -> Path:
+    """Write a copy of the file into `folder` in which the tensors of these names are outputs, too; ONNX Runtime infers
+    their types."""
+    model = read_skeleton(path)
+    for name in names:
+        model.graph.output.add().name = name
+    return save_linked(model, path, folder)
