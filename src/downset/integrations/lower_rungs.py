@@ -18,6 +18,7 @@ from typing import Any
 from downset.errors import UnsupportedError
 from downset.integrations.early_updates import LEAST_BYTES, EarlyUpdates
 from downset.integrations.fused_peak import PlanAgain
+from downset.integrations.joined_kernels import joined_kernels
 from downset.integrations.planned_sizes import PlannedSizes, form_and_sizes
 from downset.integrations.step_parts import StepParts, autocast_of, full_loss, loss_of, parallel_kind
 from downset.integrations.update_portions import update_ahead
@@ -106,13 +107,14 @@ class LowerRungs:
     def _both(
         self, function: Callable[..., Any], batch: tuple[Any, Any], *, alone: bool, watch: bool
     ) -> tuple[Any, Any]:
-        loss, aux = function(*batch)
         scaler = self._parts.scaler
         around: AbstractContextManager[None] = nullcontext()
-        if self._early is not None and alone and scaler is None and not self._parts.takes_norm:
-            around = self._early.around(loss, watch=watch)
-        with around:
-            (loss if scaler is None else scaler.scale(loss)).backward()
+        with joined_kernels():
+            loss, aux = function(*batch)
+            if self._early is not None and alone and scaler is None and not self._parts.takes_norm:
+                around = self._early.around(loss, watch=watch)
+            with around:
+                (loss if scaler is None else scaler.scale(loss)).backward()
         return loss, aux
 
     def _eager(self, inputs: Any, targets: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from downset.errors import UnsupportedError, UsageError
 from downset.extras import torch_library
 from downset.integrations.factor_pass import factor_options
 from downset.integrations.fused_peak import PlanAgain
+from downset.integrations.joined_kernels import joined_kernels
 from downset.integrations.lost_calls import watch_clipping
 from downset.integrations.lower_rungs import EAGER, LowerRungs, Options, Rung, first_line
 from downset.integrations.measured_limit import MeasuredLimit
@@ -237,7 +238,7 @@ class TrainingStep:
                 self._compiled[key] = torch.compile(function, fullgraph=True, options=self._passes[key])
                 self._tracing = tracing(trace_autograd_ops=True)
             try:
-                with self._tracing:
+                with self._tracing, joined_kernels():
                     return self._compiled[key](*arguments)
             except PlanAgain:
                 del self._compiled[key]
