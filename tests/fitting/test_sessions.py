@@ -29,6 +29,7 @@ from downset.results.fit import Rewrite
 from downset.results.sessions import DEFAULT, FILE_ORDER, FITTED, Latency, SessionTaken
 from downset.runtimes import latencies, ort
 from downset.runtimes.ort_process import plain_settings
+from downset.runtimes.ort_script import relative_parts
 from downset.runtimes.ort_settings import open_session, session_code, session_settings
 from downset.runtimes.targets import TARGETS
 from tests.models import branchy_model, constant
@@ -535,3 +536,20 @@ def test_a_disk_without_room_for_the_optimised_file_is_named(tmp_path, monkeypat
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(UsageError, match=r"cannot write /dev/full: No space left on device; TMPDIR may"):
         open_session(onnxruntime_library(), model, DEFAULT, optimised_path="/dev/full")
+
+
+@pytest.mark.parametrize("place", ["beside", "linked", "linked/deep"])
+def test_a_program_finds_a_model_by_any_path(place, tmp_path, monkeypatch):
+    """Caches of model hubs keep files under other names, and link to them."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / "f00d").write_bytes(b"model")
+    (tmp_path / "snapshot" / "deep").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(tmp_path / "snapshot")
+    for folder in ("", "snapshot", "snapshot/deep"):
+        (tmp_path / folder / "m.onnx").symlink_to(tmp_path / "blobs" / "f00d")
+    program = tmp_path / place.replace("beside", "") / "p.py"
+    monkeypatch.chdir(tmp_path)
+    models = ("m.onnx", "snapshot/m.onnx", "linked/m.onnx", "linked/deep/m.onnx", tmp_path / "snapshot/deep/m.onnx")
+    for model in models:
+        named = program.resolve().parent.joinpath(*relative_parts(model, program))
+        assert named.name == "m.onnx" and named.samefile(model)

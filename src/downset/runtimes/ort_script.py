@@ -83,8 +83,8 @@ def session_program(
 
 
 def relative_parts(model: str | os.PathLike[str], program: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The parts of the path of `model` from the folder of `program`."""
-    folder = os.path.relpath(Path(model).resolve().parent, Path(program).resolve().parent)
+    """The parts of the path of `model` from the folder of `program`. A model that is a link is named by the link."""
+    folder = os.path.relpath(Path(model).parent.resolve(), Path(program).resolve().parent)
     return (Path(folder) / Path(model).name).parts
 
 
