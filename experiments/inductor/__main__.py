@@ -24,11 +24,11 @@ from experiments.inductor.against_hand import AGAINST_HAND
 from experiments.inductor.fresh_process import check_losses, row_of_process
 from experiments.inductor.ladder import LADDER
 from experiments.inductor.measure import WAYS, WITHIN
-from experiments.inductor.networks import NETWORKS, REALISTIC
+from experiments.inductor.networks import NETWORKS, OTHERS, REALISTIC
 from experiments.rows import Row, load_rows
 
 NAME = "inductor"
-MEASURED = [name for name in NETWORKS if name not in ("gpt_tiny", *REALISTIC)]
+MEASURED = [name for name in NETWORKS if name not in (*OTHERS, *REALISTIC)]
 
 
 def row_of(network: str, way: str, *, part: str = "") -> Row:

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from experiments.frame import Experiment, fields, names_of, run
 from experiments.inductor.by_hand import HAND, WAYS
 from experiments.inductor.fresh_process import check_losses, row_of_process
-from experiments.inductor.networks import NETWORKS
+from experiments.inductor.networks import NETWORKS, OTHERS
 from experiments.rows import Row
 
 __all__ = ["AGAINST_HAND", "lost_to_hand", "of_rounds"]
 
-MEASURED = [name for name in NETWORKS if name not in ("gpt_tiny", "resnet50_last", "residual")]
+MEASURED = [name for name in NETWORKS if name not in (*OTHERS, "resnet50_last", "residual")]
 QUICK = ("eager", "both", "ours", "ours 0.6")
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["NETWORKS", "REALISTIC", "Case", "blocks_of"]
+__all__ = ["NETWORKS", "OTHERS", "REALISTIC", "Case", "blocks_of"]
 
 
 @dataclass(frozen=True)
@@ -286,9 +286,12 @@ NETWORKS: dict[str, Callable[[], Case]] = {
     "gpt2_small": lambda: language(GPT(50257, 768, 12, 512), 50257, 1, 512),
     "vit": lambda: images(ViT(64, 8, 192, 6, 100), 8, 64, 100),
     "unet_attention": lambda: images(UNet(16, 3, attention=True), 2, 64, 2, dense=True),
+    "gpt_24": lambda: language(GPT(2048, 128, 24, 64), 2048, 4, 64),
     "gpt_tiny": lambda: language(GPT(64, 32, 1, 16), 64, 2, 16),
 }
 """By name; call after a seed. "gpt_wide" has few tokens for its weights, so gradients weigh more than activations;
-"resnet50_last" has its model and its batch in the layout channels-last; "gpt_tiny" is for quick runs."""
+"resnet50_last" has its model and its batch in the layout channels-last; "gpt_24" shows what planning many layers takes;
+"gpt_tiny" is for quick runs."""
+OTHERS = ("gpt_24", "gpt_tiny")
 REALISTIC = ("guide", "residual", "gpt_real", "gpt2_small", "vit", "unet_attention")
 """Networks that are measured against what is written by hand alone."""

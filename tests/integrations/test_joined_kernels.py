@@ -58,6 +58,66 @@ def test_steps_are_equal_bit_for_bit_and_compile_fewer_files(monkeypatch):
     assert len(names) == len({*names}) == len({*single})
 
 
+class Broken(torch.nn.Module):
+    """A model whose step cannot be one graph, but two."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return self.inner(x)
+
+
+def test_forward_and_backward_graphs_share_files_too(monkeypatch):
+    files, load = [], codecache.CppPythonBindingsCodeCache.load_async.__func__
+
+    def kept(cls, main_code, *arguments, **options):
+        files.append(main_code)
+        return load(cls, main_code, *arguments, **options)
+
+    monkeypatch.setattr(codecache.CppPythonBindingsCodeCache, "load_async", classmethod(kept))
+    torch.manual_seed(0)
+    model, batch = Broken(), (torch.randn(8, 24), torch.randn(8, 5))
+    with fresh_graphs(), pytest.warns(UserWarning, match="not as one graph"):
+        step = ds.inductor.compile_step(
+            model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=1e-2)
+        )
+        for _ in range(3):
+            step(*batch)
+    assert step.rung.startswith("forward and backward graphs")
+    assert files and all("kernel_0(" in file for file in files)
+
+
+def test_a_plain_step_replaces_nothing():
+    usual, during = async_compile.AsyncCompile, []
+
+    class Watching(torch.nn.Linear):
+        def forward(self, x):
+            during.append(async_compile.AsyncCompile)
+            return super().forward(x)
+
+    model = Watching(3, 2)
+    step = ds.inductor.compile_step(model, torch.nn.functional.mse_loss, torch.optim.NAdam(model.parameters()))
+    step(torch.randn(4, 3), torch.randn(4, 2))  # plain: it makes the states of an optimiser that is traced
+    assert during and {*during} == {usual}
+
+
+def test_one_thread_and_the_log_of_kernels(monkeypatch):
+    from torch._inductor.async_compile import kernel_code_log
+
+    ours, _ = trained(1)
+    told = []
+    monkeypatch.setattr(kernel_code_log, "info", lambda _, source: told.append(source))
+    monkeypatch.setattr(async_compile, "get_compile_threads", lambda: 1)
+    joining._joining.cache_clear()
+    theirs, shared = trained(1)
+    joining._joining.cache_clear()
+    assert all(map(torch.equal, ours, theirs))
+    assert len(shared) == 1 and len(told) == len(re.findall(r"void\s+kernel_\d+\(", shared[0]))
+
+
 def test_every_kernel_of_a_step_has_the_form_that_is_joined():
     """Otherwise nothing is shared, and all other tests here could pass."""
     with pytest.MonkeyPatch.context() as patch:
@@ -82,6 +142,7 @@ def test_a_file_that_cannot_be_compiled_is_compiled_kernel_by_kernel(monkeypatch
     monkeypatch.setattr(joining, "_file", lambda group: f"{file(group)}\nno C++")
     theirs, files = trained(1)
     assert all(map(torch.equal, ours, theirs))
+    assert any("void  kernel_1(" in file for file in files), "a joined file was tried"
     assert len(files) > 1
 
 

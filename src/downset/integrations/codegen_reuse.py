@@ -6,7 +6,7 @@ What a version decides otherwise is not counted, and an estimate is then too hig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -27,28 +27,32 @@ def written_over_by(nodes: Sequence[Any]) -> list[frozenset[tuple[str, str]]]:
         if node.is_extern() or node.is_template():
             pairs.append(frozenset())
             continue
-        with _have_run(scheduler, _other_readers(node) & every):
-            over = [pair for part in node.get_nodes() for pair in _decided(part)]
+        users, readers = _users(node)
+        with _have_run(scheduler, readers & every):
+            over = [pair for part in node.get_nodes() for pair in _decided(part, users)]
         pairs.append(frozenset(pair for pair in over if pair[1] not in shown))
     return pairs
 
 
-def _other_readers(node: Any) -> set[str]:
-    """The nodes that read an operand of this one. Without those that wait for one and do not read it: until they have
-    run, Inductor takes it for one that is read later."""
+def _users(node: Any) -> tuple[set[str], set[str]]:
+    """The nodes that Inductor lists with the operands of this one; and the others among them that read one, without
+    those that wait for one and do not read it: until they have run, Inductor takes it for one that is read later."""
     scheduler = node.scheduler
     reads = {read.name for part in node.get_nodes() for read in part.read_writes.reads}
     lists = (scheduler.name_to_donated_buffer, scheduler.name_to_buf)
     users = [user for of in lists for name in reads & of.keys() for user in of[name].users or ()]
-    waiting = {user.get_name() for user in users if user.is_weak}
-    return {user.get_name() for user in users} - waiting - {*node.get_operation_names()}
+    names, waiting = {user.get_name() for user in users}, {user.get_name() for user in users if user.is_weak}
+    return names, names - waiting - {*node.get_operation_names()}
 
 
-def _decided(part: Any) -> list[tuple[str, str]]:
-    """The pairs of one node of a kernel."""
+def _decided(part: Any, users: Collection[str]) -> list[tuple[str, str]]:
+    """The pairs of one node of a kernel. `users`: those of its operands; of the nodes before this one, and of removed
+    ones, the decision asks for them alone, and would copy the names of all."""
     from torch._inductor.virtualized import V
 
-    never_reused = V.graph.never_reuse_buffers
+    never_reused, ancestors, removed = V.graph.never_reuse_buffers, part.ancestors, V.graph.removed_operations
+    part.ancestors = type(ancestors)(name for name in users if name in ancestors)
+    V.graph.removed_operations = type(removed)(name for name in users if name in removed)
     pairs: list[tuple[str, str]] = []
     refused: set[str] = set()
     try:
@@ -63,6 +67,7 @@ def _decided(part: Any) -> list[tuple[str, str]]:
             refused |= new
             never_reused.update(new)  # it may be another operand that is read last
     finally:
+        part.ancestors, V.graph.removed_operations = ancestors, removed
         for name in refused:
             never_reused.discard(name)
 

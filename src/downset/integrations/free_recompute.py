@@ -13,11 +13,11 @@ from downset.integrations.training_graph import TrainingGraph
 
 __all__ = ["nearly_free"]
 
-_SHARE = 0.02
+_SHARE = 0.03
 """The most seconds that it may add, as a share of those of the step without its update."""
 _GAIN = 0.99
 """The share of the peak that is worth running anything again."""
-_PART = 3
+_PART = 2
 """The sets that a limit tries, by those that are priced here: few add so little."""
 _NO_LIMIT = 2**62
 

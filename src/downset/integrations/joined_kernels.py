@@ -2,8 +2,8 @@
 
 Inductor starts a compiler for each kernel, which spends most of its time on headers; and a whole step has a kernel or
 two for each parameter. Here kernels share files, each under a name of its own, with the bindings of Inductor's
-template. This file names everything that is used of Inductor's cache of code; a source or a version of torch that is
-otherwise is compiled as Inductor does it.
+template. This file names everything that is used of Inductor's cache of code. A source that holds more than a kernel is
+compiled as Inductor does it, and so is every source where a version of torch has another template.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def joined_kernels() -> Iterator[None]:
 
 @cache
 def _joining() -> Any:
-    from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+    from torch._inductor.async_compile import AsyncCompile, get_compile_threads, kernel_code_log
 
     class Joining(AsyncCompile):  # type: ignore[misc, unused-ignore]
         """Inductor's compiler of a graph's kernels, which starts when it knows them all."""
@@ -66,6 +66,7 @@ def _joining() -> Any:
         def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
             if _KERNEL.fullmatch(source_code) is None:
                 return super().cpp_pybinding(argtypes, source_code)
+            kernel_code_log.info("CPP+Bindings Kernel:\n%s", source_code)
             return _Kernel(tuple(argtypes), source_code)
 
         def wait(self, scope: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ class LowerRungs:
     ) -> tuple[Any, Any]:
         scaler = self._parts.scaler
         around: AbstractContextManager[None] = nullcontext()
-        with joined_kernels():
+        with nullcontext() if function == self._eager else joined_kernels():
             loss, aux = function(*batch)
             if self._early is not None and alone and scaler is None and not self._parts.takes_norm:
                 around = self._early.around(loss, watch=watch)
