@@ -198,12 +198,12 @@ def test_more_memory_is_never_slower_and_less_never_peaks_higher():
 
 @pytest.mark.parametrize("seed", [2])
 def test_without_a_limit_what_is_expensive_does_not_run_again(seed):
-    """Of every set that adds at most a fiftieth of the step's seconds, one of about the least peak: the cheapest."""
+    """Of every set that adds at most three hundredths of the step's seconds, one of about the least peak: the cheapest."""
     graph = random_step(seed, 4, 3, apart=False)
     factors = random.Random(seed)
     graph = replace(graph, costs=tuple(cost * factors.choice([0.002, 0.01, 1, 4]) for cost in graph.costs))
     choices = every_choice(graph)
-    within = [(cost, peak) for cost, peak in choices if cost <= 0.02 * sum(graph.costs)]
+    within = [(cost, peak) for cost, peak in choices if cost <= 0.03 * sum(graph.costs)]
     none, least = choices[0][1], min(peak for _, peak in within)
     cost, peak = (found := priced(graph, nearly_free(graph))).cost, found.peak_bytes
     if least > 0.99 * none:

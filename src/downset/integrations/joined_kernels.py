@@ -18,7 +18,7 @@ from typing import Any
 __all__ = ["joined", "joined_kernels"]
 
 _MOST_CHARACTERS = 250_000
-"""Of the sources in one file, but for a single one: files are compiled side by side."""
+"""The most characters of sources in one file, but for a single source: files are compiled side by side."""
 _KERNEL = re.compile(
     r"\s*(?P<head>(?:#include [^\n]*\n)+)"
     r'(?P<begin>extern "C"\s+void\s+)kernel(?P<rest>\([^{}]*\)\s*\{\n(?:[ \t][^\n]*\n|\n)*\})\s*'
@@ -154,19 +154,19 @@ def _template() -> _Template | None:
     try:
         from torch._inductor.codecache import CppPythonBindingsCodeCache as Cache
 
-        found = re.fullmatch(
+        parts = re.fullmatch(
             r"(?P<helpers>.*)(?P<function>static PyObject\* \{entry_func\}_py\(.*)"
             r'(?P<before>static PyMethodDef .*?)(?P<entry>\{\{"\{entry_func\}"[^\n]*)\n(?P<behind>.*)',
             Cache.suffix_template,
             re.DOTALL,
         )
         plain = (Cache.entry_function, Cache.call_entry_function) == ("kernel", "kernel({}); Py_RETURN_NONE;")
-        if found is None or not plain:
+        if parts is None or not plain:
             return None
-        template = _Template(**found.groupdict())
-        known = {"arg_len": 1, "call_entry_func": "", "entry_func": "kernel", "extra_parse_arg": ""}
+        template = _Template(**parts.groupdict())
+        example = {"arg_len": 1, "call_entry_func": "", "entry_func": "kernel", "extra_parse_arg": ""}
         for part in (template.helpers, template.function, template.before, template.entry, template.behind):
-            part.format(**known)
+            part.format(**example)
     except (AttributeError, ImportError, IndexError, KeyError, ValueError):
         return None
     return template
