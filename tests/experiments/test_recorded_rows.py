@@ -261,11 +261,16 @@ def test_no_network_of_the_bench_gains_where_its_last_map_takes_nothing():
     assert gaining and all(row["equal"] and row["total_bytes"][2] > min(row["total_bytes"][:2]) for row in gaining)
 
 
-@pytest.mark.parametrize("way", ["ordered", "within"])
-def test_planning_a_step_takes_less_than_a_twentieth_of_compiling_it(way):
+@pytest.mark.parametrize(("way", "share"), [("ordered", 1 / 20), ("within", 1 / 8)])
+def test_planning_a_step_takes_a_small_share_of_compiling_it(way, share):
     rows = [row for row in load_rows("inductor") if row["way"] == way and "planning_cpu_s" in row]
-    assert {row["network"] for row in rows} == {*MEASURED}
-    assert max(row["planning_cpu_s"] / row["first_step_cpu_s"] for row in rows) < 0.05
+    assert {row["network"] for row in rows} >= {*MEASURED}
+    assert max(row["planning_cpu_s"] / row["first_step_cpu_s"] for row in rows) < share
+
+
+def test_a_first_step_takes_at_most_1_4_times_that_of_two_graphs_and_an_eager_optimiser():
+    rows = {(row["network"], row["way"]): row["first_step_cpu_s"] for row in load_rows("inductor")}
+    assert max(rows[name, "ordered"] / rows[name, "inductor"] for name in MEASURED) <= 1.4
 
 
 def test_planning_recomputation_takes_at_most_a_twentieth_of_compiling():
@@ -274,11 +279,11 @@ def test_planning_recomputation_takes_at_most_a_twentieth_of_compiling():
 
 
 def test_a_step_within_a_limit_holds_less_than_without_one():
-    """Less than by Inductor and in our order, on all networks but one."""
+    """Less than by Inductor and in our order, on all networks."""
     rows = {(row["network"], row["way"]): row["peak_bytes"] for row in load_rows("inductor")}
     ways = ("inductor", "ordered")
     more = [name for name in MEASURED if rows[name, "within"] >= min(rows[name, way] for way in ways)]
-    assert more == ["dlrm"]
+    assert not more
 
 
 def test_exact_plans_are_faster_than_one_device_in_the_testbed():
