@@ -198,7 +198,7 @@ def test_more_memory_is_never_slower_and_less_never_peaks_higher():
 
 @pytest.mark.parametrize("seed", [2])
 def test_without_a_limit_what_is_expensive_does_not_run_again(seed):
-    """Of every set that adds at most three hundredths of the step's seconds, one of about the least peak: the cheapest."""
+    """Of every set that adds at most 3 % of the step's seconds, one of about the least peak: the cheapest."""
     graph = random_step(seed, 4, 3, apart=False)
     factors = random.Random(seed)
     graph = replace(graph, costs=tuple(cost * factors.choice([0.002, 0.01, 1, 4]) for cost in graph.costs))
