@@ -1,6 +1,7 @@
 """Kernels that share files: equal values from fewer compiles; where something is otherwise, Inductor's own way."""
 
 import re
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -26,17 +27,24 @@ def network():
     )
 
 
-def trained(steps=3):
-    """(parameters after a few whole steps, how many files were compiled)"""
-    files = []
-    load, model = codecache.CppPythonBindingsCodeCache.load_async.__func__, network()
+@contextmanager
+def compiled_files():
+    """The sources of the files that are compiled within it."""
+    files, load = [], codecache.CppPythonBindingsCodeCache.load_async.__func__
 
-    def counted(cls, main_code, *arguments, **options):
+    def kept(cls, main_code, *arguments, **options):
         files.append(main_code)
         return load(cls, main_code, *arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch, fresh_graphs():
-        patch.setattr(codecache.CppPythonBindingsCodeCache, "load_async", classmethod(counted))
+        patch.setattr(codecache.CppPythonBindingsCodeCache, "load_async", classmethod(kept))
+        yield files
+
+
+def trained(steps=3):
+    """(parameters after a few whole steps, the files that were compiled)"""
+    model = network()
+    with compiled_files() as files:
         step = ds.inductor.compile_step(
             model, torch.nn.functional.mse_loss, torch.optim.AdamW(model.parameters(), lr=1e-2)
         )
@@ -70,17 +78,10 @@ class Broken(torch.nn.Module):
         return self.inner(x)
 
 
-def test_forward_and_backward_graphs_share_files_too(monkeypatch):
-    files, load = [], codecache.CppPythonBindingsCodeCache.load_async.__func__
-
-    def kept(cls, main_code, *arguments, **options):
-        files.append(main_code)
-        return load(cls, main_code, *arguments, **options)
-
-    monkeypatch.setattr(codecache.CppPythonBindingsCodeCache, "load_async", classmethod(kept))
+def test_forward_and_backward_graphs_share_files_too():
     torch.manual_seed(0)
     model, batch = Broken(), (torch.randn(8, 24), torch.randn(8, 5))
-    with fresh_graphs(), pytest.warns(UserWarning, match="not as one graph"):
+    with compiled_files() as files, pytest.warns(UserWarning, match="not as one graph"):
         step = ds.inductor.compile_step(
             model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=1e-2)
         )

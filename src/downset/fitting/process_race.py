@@ -278,9 +278,9 @@ class Race:
         return not one.is_original or (self._job.options.ram_bytes is not None and not one.by_hand)
 
     def _first(self, tried: Sequence[Attempt]) -> list[Attempt]:
-        """The first of these, and another of about as much memory; where one reading of theirs is slower than the
-        limit, the first that is not, too. With a memory limit, under which the fastest ships, the two fastest that one
-        reading holds within it, or the first two."""
+        """The two of these that were measured first among those of about as much memory as the first; where one
+        reading of theirs is slower than the limit, the first that is not, too. With a memory limit, under which the
+        fastest ships, the two fastest that one reading holds within it, or the first two."""
         limit = self._job.options.ram_bytes
         if limit is not None:
             within = [one for one in tried if one.peak_bytes <= limit]

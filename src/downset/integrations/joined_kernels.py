@@ -32,12 +32,10 @@ class _Kernel:
 
     types: tuple[str, ...]
     source: str
-
-    def named(self, name: str) -> tuple[str, str]:
-        """(its includes, the function under this name)"""
-        parts = _KERNEL.fullmatch(self.source)
-        assert parts is not None
-        return parts["head"], f"{parts['begin']}{name}{parts['rest']}\n"
+    head: str
+    begin: str
+    rest: str
+    """The parts of the source: its includes, and what stands before and behind the name of the function."""
 
 
 @contextmanager
@@ -64,10 +62,11 @@ def _joining() -> Any:
         """Inductor's compiler of a graph's kernels, which starts when it knows them all."""
 
         def cpp_pybinding(self, argtypes: list[str], source_code: str) -> Any:
-            if _KERNEL.fullmatch(source_code) is None:
+            parts = _KERNEL.fullmatch(source_code)
+            if parts is None:
                 return super().cpp_pybinding(argtypes, source_code)
             kernel_code_log.info("CPP+Bindings Kernel:\n%s", source_code)
-            return _Kernel(tuple(argtypes), source_code)
+            return _Kernel(tuple(argtypes), source_code, **parts.groupdict())
 
         def wait(self, scope: dict[str, Any]) -> None:
             kernels = {name: value for name, value in scope.items() if isinstance(value, _Kernel)}
@@ -114,10 +113,10 @@ def _file(group: Sequence[_Kernel]) -> str:
     """The source of a file with these kernels and their bindings: a module with a function `kernel_N` for each."""
     template = _template()
     assert template is not None
-    sources = [kernel.named(f"kernel_{number}") for number, kernel in enumerate(group)]
-    heads = dict.fromkeys(line for head, _ in sources for line in head.splitlines())
-    bindings, entries = [], []
+    heads = dict.fromkeys(line for kernel in group for line in kernel.head.splitlines())
+    functions, bindings, entries = [], [], []
     for number, kernel in enumerate(group):
+        functions.append(f"{kernel.begin}kernel_{number}{kernel.rest}\n")
         parsed = ", ".join(f"parse_arg<{of.replace('const ', '')}>(args, {n})" for n, of in enumerate(kernel.types))
         call = f"kernel_{number}({parsed}); Py_RETURN_NONE;"
         given = {"arg_len": len(kernel.types), "call_entry_func": call, "entry_func": f"kernel_{number}"}
@@ -126,7 +125,7 @@ def _file(group: Sequence[_Kernel]) -> str:
     return "\n".join(
         [
             *heads,
-            *(function for _, function in sources),
+            *functions,
             template.helpers.format(entry_func="kernel", extra_parse_arg=""),
             *bindings,
             template.before.format(entry_func="kernel"),
