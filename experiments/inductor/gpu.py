@@ -42,7 +42,7 @@ LINK_BYTES_S = 25e9
 """Bytes a second between device and host that plans count with: what the fourth generation of PCI Express has."""
 OWN = ("save on host", "ours 0.6", "ours 0.4", "ours 0.25", "ours 0.4, moving", "ours 0.25, moving")
 MEASURED = ("eager", *HAND, "torch.compile", "budget 0.5", "budget 0.1", "ours", *OWN)
-ROUNDS = 5
+ROUNDS = 7
 STEPS = 5
 
 

@@ -74,9 +74,9 @@ def test_what_fused_kernels_hold_above_the_limit_is_planned_again(monkeypatch):
         if isinstance(of, ds.inductor.OrderReport):
             raise Scheduled
 
-    def higher(settings, peak):
+    def higher(settings, peak, *, last):
         peaks.append(peak * 4 // 3)
-        check(settings, peaks[-1])
+        check(settings, peaks[-1], last=last)
 
     monkeypatch.setattr(recompute_pass, "check_peak", higher)
     model, inputs, targets = made(2)
@@ -111,6 +111,27 @@ def test_convolutions_hold_what_the_report_says():
     assert step.fallback == ""
     peak = peak_bytes(lambda: step(inputs, targets))
     assert peak == pytest.approx(reports[-1].peak_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("limit", [1, 10**9])
+def test_two_graphs_hold_what_their_reports_say_where_the_compiler_changes_layouts(limit, monkeypatch):
+    """Convolutions get their operands with channels last, in copies that the forward graph saves."""
+    monkeypatch.setattr(whole_step, "marks_backward", lambda: False)
+    torch.manual_seed(0)
+    wide = [nn.Conv2d(*channels, 3, padding=1) for channels in ((32, 64), (64, 96), (96, 128))]
+    model = nn.Sequential(wide[0], nn.Tanh(), wide[1], nn.Tanh(), wide[2])
+    inputs, targets = torch.randn(4, 32, 32, 32), torch.randn(4, 128, 32, 32)
+    reports = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with warnings.catch_warnings(), fresh_graphs():
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+        step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=limit, report=reports.append)
+        for _ in range(2):
+            step(inputs, targets)
+        measured = peak_bytes(lambda: step(inputs, targets))
+    told = max(of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport))
+    assert told == pytest.approx(measured, rel=0.001)
 
 
 def test_two_graphs_hold_what_their_reports_say_where_a_kernel_writes_over_what_it_reads(one_thread, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_table_of_convolutions_holds_what_the_profiler_sees(empty_table, monke
     assert table.get(backward, 0) == seen
     assert set(table) <= {forward, backward}
 
-    def measured_again(_):
+    def measured_again(*_):
         raise AssertionError("measured twice")
 
     monkeypatch.setattr(call_workspaces, "measured_bytes", measured_again)
@@ -102,7 +102,7 @@ def test_a_damaged_table_is_measured_again(empty_table, monkeypatch):
 def test_another_number_of_threads_is_measured_anew(empty_table, monkeypatch):
     graph = make_fx(convolution, tracing_mode="fake")(torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)).graph
     now, measured = torch.get_num_threads(), []
-    monkeypatch.setattr(call_workspaces, "measured_bytes", lambda _: measured.append(torch.get_num_threads()) or 1)
+    monkeypatch.setattr(call_workspaces, "measured_bytes", lambda *_: measured.append(torch.get_num_threads()) or 1)
     try:
         for threads in (1, 2, 1):
             torch.set_num_threads(threads)
@@ -117,3 +117,49 @@ def test_calls_of_unknown_shapes_and_other_operators_have_none(empty_table):
     assert workspaces_of(symbolic.graph.nodes) == {}
     added = make_fx(lambda x: x + 1, tracing_mode="fake")(torch.zeros(8))
     assert workspaces_of(added.graph.nodes) == {}
+
+
+def test_operands_are_laid_out_as_the_compiler_says(empty_table):
+    """A convolution in the layout of its library copies less than one in the other layout."""
+    x, weight = torch.randn(2, 48, 32, 32), torch.randn(16, 48, 3, 3)
+    graph = make_fx(convolution, tracing_mode="fake")(x, weight).graph
+    call = next(node for node in graph.nodes if "convolution.default" in str(node.target))
+    last = [of.to(memory_format=torch.channels_last) for of in (x, weight)]
+    ours = workspaces_of([call], {call: [of.stride() for of in last]}).get(call, 0)
+    assert ours == profiled_bytes(lambda: torch.nn.functional.conv2d(*last, padding=1))
+    assert ours < workspaces_of([call])[call]
+
+
+def test_calls_on_a_gpu_are_measured_there_and_known_by_its_library(empty_table, monkeypatch):
+    """Stands for a GPU: the fake tensors of a trace have its device, and no call runs."""
+    from torch._subclasses import FakeTensorMode
+
+    measured = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(call_workspaces, "_zeros", lambda value, strides: (value.device.type, strides))
+    monkeypatch.setattr(call_workspaces, "measured_bytes", lambda _, device: measured.append(device) or 512)
+    with FakeTensorMode():
+        x, weight = torch.empty(2, 8, 16, 16, device="cuda"), torch.empty(8, 8, 3, 3, device="cuda")
+    nodes = make_fx(convolution, tracing_mode="fake")(x, weight).graph.nodes
+    assert [*workspaces_of(nodes).values()] == [512, 512]
+    assert measured == ["cuda", "cuda"]
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
+    workspaces_of(nodes)
+    assert len(measured) == 4
+    assert all(key.startswith("a GPU") for key in call_workspaces._TABLE)
+
+
+def test_a_call_that_does_not_run_is_not_kept_as_one_without_a_workspace(empty_table, monkeypatch):
+    def fails(*_):
+        raise torch.OutOfMemoryError("for now")
+
+    graph = make_fx(convolution, tracing_mode="fake")(torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)).graph
+    expected = workspaces_of(graph.nodes)
+    for file in (empty_table / "downset").iterdir():
+        file.unlink()
+    monkeypatch.setattr(call_workspaces, "_TABLE", {})
+    with monkeypatch.context() as patched:
+        patched.setattr(call_workspaces, "measured_bytes", fails)
+        assert workspaces_of(graph.nodes) == {}
+    monkeypatch.setattr(call_workspaces, "_TABLE", {})  # another process reads the file
+    assert workspaces_of(graph.nodes) == expected

@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import downset as ds
 from downset.compiled import OrderReport
-from downset.integrations import order_pass
+from downset.integrations import order_pass, scheduler_storages
 from downset.results.plans import Evidence, Order
 from tests.fresh_graphs import fresh_graphs
 
@@ -140,7 +140,7 @@ class Enough(BaseException):
 def test_parts_of_a_whole_step_that_no_line_of_the_model_makes_have_names(monkeypatch):
     sources = []
 
-    def read(nodes, _, *, single):
+    def read(nodes, *_, single):
         sources.extend(order_pass._source(node) for node in nodes)
         raise Enough
 
@@ -231,14 +231,14 @@ def test_the_hosts_memory_counts_only_where_the_graph_runs_on_the_host():
         return SimpleNamespace(get_outputs=lambda: buffers)
 
     host, other = torch.device("cpu"), torch.device("cuda")
-    assert order_pass._on_host([node(("a", host)), node(("b", host))]) == frozenset()
-    assert order_pass._on_host([node(("a", other), ("b", host)), node(("c", other)), node(("d", None))]) == {"b"}
+    assert scheduler_storages.on_host([node(("a", host)), node(("b", host))]) == frozenset()
+    assert scheduler_storages.on_host([node(("a", other), ("b", host)), node(("c", other)), node(("d", None))]) == {"b"}
 
 
 def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
     ours = order_pass.order_pass(work_limit=1, report=None)
     reports = [replace(REPORT, devices=f"on 2 devices, {more} B more") for more in (1, 2)]
-    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, limit, *, single: (nodes, reports.pop()))
+    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, *_, single: (nodes, reports.pop()))
     with pytest.warns(UserWarning, match="on 2 devices, 2 B more") as told:
         ours([])
         ours([])

@@ -318,7 +318,11 @@ def test_a_smaller_limit_that_is_proposed_gives_a_smaller_choice(monkeypatch):
     again by itself here."""
     monkeypatch.setattr(recompute_pass, "_MOST_PLANS", 1)
     check = recompute_pass.check_peak
-    monkeypatch.setattr(recompute_pass, "check_peak", lambda settings, _: check(settings, 2 * settings.peak_bytes))
+
+    def doubled(settings, _, *, last):
+        check(settings, 2 * settings.peak_bytes, last=last)
+
+    monkeypatch.setattr(recompute_pass, "check_peak", doubled)
     first, _, told = scheduled(10**9)
     (said,) = [str(one.message) for one in told if "once its kernels are fused" in str(one.message)]
     proposed = int(said.rpartition("try peak_bytes=")[2].partition(";")[0])

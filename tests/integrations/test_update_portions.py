@@ -1,6 +1,7 @@
 """A step within a limit updates some parameters at a time where PyTorch would update all of them at once behind the
 backward pass: the update is PyTorch's, and its results in between are as large as one portion."""
 
+import inspect
 import warnings
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 import downset as ds
 from downset.integrations import update_portions
+from downset.integrations.call_workspaces import most_allocated
 from downset.integrations.early_updates import EarlyUpdates
 from downset.integrations.update_portions import update_ahead
 from tests.integrations.test_ladder import APART, MSE, Printing, both
@@ -47,7 +49,7 @@ def test_updates_by_portion_are_the_plain_update(name, scheduled, monkeypatch):
         for of in (mine, plain):
             of[1].zero_grad()
             of[0](torch.full((2, 4), number + 1.0)).square().sum().backward()
-        update_ahead(mine[1])
+        update_ahead(mine[1], 0)
         left.append(sum(parameter.grad is not None for parameter in mine[0].parameters()))
         mine[1].step()
         plain[1].step()
@@ -79,7 +81,7 @@ def test_what_portions_would_change_or_not_make_smaller_is_updated_as_a_whole(ca
         optimizer.step = lambda: None
     model(torch.arange(4) if case == "sparse" else torch.ones(2, 4)).sum().backward()
     before = [parameter.grad is not None for parameter in model.parameters()]
-    update_ahead(optimizer)
+    update_ahead(optimizer, 0)
     assert [parameter.grad is not None for parameter in model.parameters()] == before
 
 
@@ -90,14 +92,13 @@ def test_a_step_that_fails_in_a_portion_leaves_the_gradients_that_it_has_not_use
     model(torch.ones(2, 4)).sum().backward()
     optimizer.param_groups[0]["lr"] = "a tenth"
     with pytest.raises(TypeError):
-        update_ahead(optimizer)
+        update_ahead(optimizer, 0)
     assert sum(parameter.grad is not None for parameter in model.parameters()) == 6
 
 
-def test_within_a_limit_a_call_of_the_optimiser_gets_a_sixteenth_of_the_gradients_or_one_parameter(monkeypatch):
-    calls, seen = [], {}
-    monkeypatch.setattr(update_portions, "_LEAST_PORTION", 1)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+def linears(limit, model, batch, monkeypatch):
+    """The bytes of gradients that each call of AdamW gets within the limit, in two updates that are the plain ones."""
+    calls = []
     theirs = torch.optim.AdamW.step
 
     def noting(optimizer, closure=None):
@@ -105,16 +106,16 @@ def test_within_a_limit_a_call_of_the_optimiser_gets_a_sixteenth_of_the_gradient
         calls.append(sum(of.grad.nbytes for of in every))
         return theirs(optimizer, closure)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", noting)
-    for limit in (None, 10**9):
-        torch.manual_seed(0)
-        model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(19)), Printing())
+    with monkeypatch.context() as patched:
+        patched.setattr(update_portions, "_LEAST_PORTION", 1)
+        patched.setattr(torch, "compile", lambda function, **_: function)
+        patched.setattr(torch.optim.AdamW, "step", noting)
         mine, plain = both(model, lambda p: torch.optim.AdamW(p, foreach=True))
         step = ds.inductor.compile_step(mine[0], MSE, mine[1], peak_bytes=limit, accumulate=2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             step._fall_back("gradients are to lie behind the backward pass")
-            for index, (x, y) in enumerate(batches(4)):
+            for index, (x, y) in enumerate(batch):
                 loss = step(x, y)
                 expected = MSE(plain[0](x), y)
                 expected.backward()
@@ -123,13 +124,55 @@ def test_within_a_limit_a_call_of_the_optimiser_gets_a_sixteenth_of_the_gradient
                     theirs(plain[1])
                     plain[1].zero_grad()
         assert_same(mine, plain, rtol=0.0)
-        seen[limit] = [*calls]
-        calls.clear()
+    return calls
+
+
+def test_within_a_limit_a_call_of_the_optimiser_gets_what_the_limit_leaves(monkeypatch):
+    """And no less than a sixteenth of the gradients, or one parameter, because each call takes time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(19)), Printing())
+    batch = batches(4)
     parameters = [of for of in model.parameters() if of.requires_grad]
     whole = sum(of.nbytes for of in parameters) - sum(of.nbytes for of in model[-1].idle.parameters())
-    assert seen[None] == [whole] * 2
-    assert sum(seen[10**9]) == 2 * whole
-    assert max(seen[10**9]) <= max(whole // 16, *(of.nbytes for of in parameters))
+    largest = max(of.nbytes for of in parameters)
+    assert linears(None, model, batch, monkeypatch) == [whole] * 2
+    counts = []
+    for limit in (1, whole, whole + whole // 4, whole + whole // 2, 2 * whole):
+        calls = linears(limit, model, batch, monkeypatch)
+        counts.append(len(calls))
+        assert sum(calls) == 2 * whole
+        assert max(calls) <= max(whole // 16, largest, limit - whole)
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > counts[-2] > counts[-1] == 2
+
+
+BY_LISTS = sorted(
+    name
+    for name, of in vars(torch.optim).items()
+    if isinstance(of, type) and "foreach" in inspect.signature(of).parameters
+)
+SETTINGS = (
+    {"weight_decay": 0.1},
+    {"weight_decay": 0.1, "maximize": True},
+    {"weight_decay": 0.1, "amsgrad": True},
+    {"weight_decay": 0.1, "momentum": 0.9, "nesterov": True},
+    {"weight_decay": 0.1, "momentum": 0.9, "centered": True},
+)
+
+
+@pytest.mark.parametrize("name", BY_LISTS)
+def test_an_update_holds_no_more_results_than_portions_count(name):
+    of = getattr(torch.optim, name)
+    known = update_portions._RESULTS.get(name, update_portions._MOST_RESULTS)
+    for settings in ({}, *SETTINGS):
+        if {*settings} <= {*inspect.signature(of).parameters}:
+            parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(20)]
+            optimizer = of(parameters, foreach=True, **settings)
+            for _ in range(2):  # the first update makes the states
+                for parameter in parameters:
+                    parameter.grad = torch.randn_like(parameter)
+                _, held = most_allocated(optimizer.step)
+            assert held <= known * 1.1 * sum(parameter.nbytes for parameter in parameters)
 
 
 def test_a_traced_optimiser_of_pytorch_is_updated_by_portion_once_its_step_has_fallen(monkeypatch):
@@ -137,7 +180,7 @@ def test_a_traced_optimiser_of_pytorch_is_updated_by_portion_once_its_step_has_f
     monkeypatch.setattr(update_portions, "_LEAST_PORTION", 1)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     left = []
-    monkeypatch.setattr("downset.integrations.lower_rungs.update_ahead", lambda of: (update_ahead(of), count(of)))
+    monkeypatch.setattr("downset.integrations.lower_rungs.update_ahead", lambda of, _: (update_ahead(of, 0), count(of)))
 
     def count(optimizer):
         left.append(sum(of.grad is not None for group in optimizer.param_groups for of in group["params"]))

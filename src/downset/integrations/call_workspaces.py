@@ -1,16 +1,16 @@
 """Bytes that a library allocates inside a call, in addition to its results: measured, not assumed.
 
-A convolution on a processor copies its operands into layouts of its own, which may take more than its result; an
-attention has rows of scores for each thread. Such a call runs twice on zeros, of the shapes and strides that it has in
-the graph, and the allocator is watched the second time. What was measured is kept by operator, operands, number of
-threads and instructions of the processor, in the process and in the compiler's cache folder, so that it is measured
-once. Equal machines measure equal bytes; ranks on one machine read one table, and no plan moves a collective.
+A convolution copies its operands into layouts of its own, which may take more than its result; an attention has rows of
+scores or sums. Such a call runs twice on zeros, of the shapes and strides that it has in the graph, and the allocator
+is watched the second time. What was measured is kept by operator, operands and what its library is set to, in the
+process and in the compiler's cache folder, so that it is measured once. Equal machines measure equal bytes; ranks on
+one machine read one table, and no plan moves a collective.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,44 +20,54 @@ from downset.process.whole_files import write_whole
 
 __all__ = ["measured_bytes", "most_allocated", "workspaces_of"]
 
+_ATTENTIONS = ("cudnn_attention", "efficient_attention", "flash_attention", "flash_attention_for_cpu")
 _CALLS = (
     "aten.convolution.default",
     "aten.convolution_backward.default",
-    "aten._scaled_dot_product_flash_attention_for_cpu.default",
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+    *(f"aten._scaled_dot_product_{of}{way}.default" for of in _ATTENTIONS for way in ("", "_backward")),
 )
+Strides = tuple[Any, ...]
+
 _TABLE: dict[str, int] = {}
 """Bytes by call, of this process."""
 
 
-def workspaces_of(nodes: Iterable[Any]) -> dict[Any, int]:
-    """The bytes that a library allocates inside each of these nodes, for those that call one on a processor and have
-    shapes that are known. Nothing is measured while the program itself is profiled."""
+def workspaces_of(nodes: Iterable[Any], strides: Mapping[Any, Sequence[Strides]] | None = None) -> dict[Any, int]:
+    """The bytes that a library allocates inside each of these nodes, for those that call one on one device, a processor
+    or CUDA's, and have shapes that are known. `strides`: those of a node's tensors, one after another, where the
+    compiler lays them out otherwise than the graph says. Nothing is measured while the program itself is profiled."""
     import torch
 
-    calls = {node: key for node in nodes if str(node.target) in _CALLS and (key := _key(node)) is not None}
+    called = {node: _operands(node, (strides or {}).get(node, ())) for node in nodes if str(node.target) in _CALLS}
+    calls = {node: key for node, operands in called.items() if (key := _key(node, operands)) is not None}
     unknown = {key: node for node, key in calls.items() if key not in _TABLE}
     if unknown:
         table = _read()
         _TABLE.update({key: table[key] for key in unknown if key in table})
         missing = {key: node for key, node in unknown.items() if key not in _TABLE}
         if missing and not torch.autograd._profiler_enabled():
-            _TABLE.update({key: _measured(node) for key, node in missing.items()})
-            _write({**table, **{key: _TABLE[key] for key in missing}})
+            measured = {key: _measured(node, called[node]) for key, node in missing.items()}
+            known = {key: of for key, of in measured.items() if of is not None}
+            _TABLE.update({**dict.fromkeys(measured, 0), **known})
+            _write({**table, **known})
     return {node: _TABLE[key] for node, key in calls.items() if _TABLE.get(key)}
 
 
-def measured_bytes(call: Any) -> int:
-    """The most bytes that the allocator holds within the second of two calls, without those of its results."""
+def measured_bytes(call: Any, device: str = "cpu") -> int:
+    """The most bytes that the allocator of this type of device holds within the second of two calls, without those of
+    its results."""
+    import torch
+
     call()
-    results, most = most_allocated(call)
-    results = results if isinstance(results, tuple) else (results,)
-    storages = {of.untyped_storage()._cdata: of.untyped_storage().nbytes() for of in results if of is not None}
-    return int(max(most - sum(storages.values()), 0))
+    results, most = most_allocated(call, device)
+    made_here = [of for of in (results if isinstance(results, tuple) else (results,)) if isinstance(of, torch.Tensor)]
+    storages = {of.untyped_storage()._cdata: of for of in made_here if of.device.type == device}
+    return int(max(most - sum(of.untyped_storage().nbytes() for of in storages.values()), 0))
 
 
-def most_allocated(call: Callable[[], Any]) -> tuple[Any, int]:
-    """(the results of a call, the most bytes of a processor's memory that it holds in addition to what was there)."""
+def most_allocated(call: Callable[[], Any], device: str = "cpu") -> tuple[Any, int]:
+    """(the results of a call, the most bytes of this type of device, "cpu" or "cuda", that it holds in addition to what
+    was there)."""
     import torch
     from torch.autograd import ProfilerConfig, ProfilerState, _disable_profiler_legacy, _enable_profiler_legacy
 
@@ -69,47 +79,74 @@ def most_allocated(call: Callable[[], Any]) -> tuple[Any, int]:
         records = _disable_profiler_legacy()
     held = most = 0
     for record in (of for thread in records for of in thread if of.kind() == "memory_alloc"):
-        held += record.cpu_memory_usage()
+        held += record.cpu_memory_usage() if device == "cpu" else record.cuda_memory_usage()
         most = max(most, held)
     return results, most
 
 
-def _measured(node: Any) -> int:
+def _operands(node: Any, strides: Sequence[Strides]) -> list[tuple[Any, Strides]]:
+    """The values of a call's operands, one after another, with the strides of tensors."""
+    import torch
+
+    values: list[Any] = []
+    torch.fx.map_arg((node.args, node.kwargs), lambda of: values.append(of.meta.get("val")))
+    own = [tuple(of.stride()) if isinstance(of, torch.Tensor) else () for of in values]
+    return [*zip(values, strides if len(strides) == len(own) else own, strict=True)]
+
+
+def _measured(node: Any, operands: Sequence[tuple[Any, Strides]]) -> int | None:
+    """The bytes inside a call; None where it does not run."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
+    device = _device_of(operands)
+    assert device is not None
     with _disable_current_modes(), torch.no_grad():
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda of: _zeros(of.meta["val"]))
         try:
-            return measured_bytes(lambda: node.target(*args, **kwargs))
+            values = iter([_zeros(*of) for of in operands])
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda _: next(values))
+            return measured_bytes(lambda: node.target(*args, **kwargs), device)
         except RuntimeError:  # the compiler has to report what cannot run, or not enough memory
-            return 0
+            return None
 
 
-def _zeros(value: Any) -> Any:
+def _zeros(value: Any, strides: Strides) -> Any:
     import torch
 
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).zero_()
 
 
-def _key(node: Any) -> str | None:
-    """The call by its operator, operands and number of threads; None if it is not on a processor, or a size is not
+def _device_of(operands: Sequence[tuple[Any, Strides]]) -> str | None:
+    """The type of the device on which a call runs, which may read numbers of the host; None if it is on another device
+    than is measured, or not known."""
+    import torch
+
+    types = {of.device.type if isinstance(of, torch.Tensor) else "" for of, _ in operands}
+    return max(types) if types <= {"cpu", "cuda"} and types else None
+
+
+def _key(node: Any, operands: Sequence[tuple[Any, Strides]]) -> str | None:
+    """The call by its operator, operands, device and what its library is set to; None if a size or the device is not
     known."""
     import torch
 
-    complete = True
+    device = _device_of(operands)
+    if device is None or not all(isinstance(size, int) for of, by in operands for size in (*of.shape, *by)):
+        return None
+    described = iter([f"{tuple(of.shape)} {by} {of.dtype}" for of, by in operands])
+    call = torch.fx.map_arg((node.args, node.kwargs), lambda _: next(described))
+    return f"{_library(device)}: {node.target} {call}"
 
-    def described(of: Any) -> str:
-        nonlocal complete
-        value = of.meta.get("val")
-        complete = complete and isinstance(value, torch.Tensor) and value.device.type == "cpu"
-        complete = complete and all(isinstance(size, int) for size in (*value.shape, *value.stride()))
-        return f"{tuple(value.shape)} {value.stride()} {value.dtype}" if complete else ""
 
-    operands = torch.fx.map_arg((node.args, node.kwargs), described)
-    return f"{torch.get_num_threads()} threads: {node.target} {operands}" if complete else None
+def _library(device: str) -> str:
+    """What decides the workspace of a call in addition to its operands."""
+    import torch
+
+    if device == "cpu":
+        return f"{torch.get_num_threads()} threads"
+    cudnn = torch.backends.cudnn
+    settings = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    return f"{torch.cuda.get_device_name()} {torch.are_deterministic_algorithms_enabled()} {settings}"
 
 
 def _file() -> Path | None:

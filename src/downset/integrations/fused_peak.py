@@ -1,23 +1,37 @@
 """Holds the peak of a graph whose kernels are fused against the limit within which operators run again.
 
 They were chosen before, by an estimate that does not know every kernel. Above the limit, a step is planned again with
-less. If no plan keeps to the limit, one in which nothing runs again is tried, and the plan of least peak stays.
+less; far below it, with more, so that less runs again. The cheapest plan within the limit stays. If none keeps to it,
+one in which nothing runs again is tried, and the plan of least peak stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.user_warning import warn_user
 from downset.text import format_bytes
 
-__all__ = ["NOTHING", "PlanAgain", "RecomputeSettings", "check_peak"]
+__all__ = ["NOTHING", "Check", "PlanAgain", "RecomputeSettings", "check_peak"]
 
 NOTHING = 1 << 62
 """The target of the plan in which nothing runs again."""
+_FULL = 0.9
+"""The share of the limit above which a plan uses it."""
+_HOPED = 0.97
+"""The share of the limit that a plan with more is to hold, so that few are planned in vain."""
+_WORTH = 0.9
+"""The most seconds that a plan with more may take for what runs again, as a share of those before: a compile until its
+kernels are fused takes long."""
+
+
+class Check(Protocol):
+    """Takes the peak of an ordered graph, and whether it is the last of those that are compiled together."""
+
+    def __call__(self, peak_bytes: int, *, last: bool) -> None: ...
 
 
 class PlanAgain(BaseException):
@@ -35,8 +49,10 @@ class RecomputeSettings:
     """The peaks of graphs for which no choice keeps to the limit, as the user was told."""
     warned: list[int] = field(default_factory=list)
     """The peaks above the limit, once kernels are fused, of which the user was told."""
-    lower: list[int] = field(default_factory=list)
-    """The estimated peaks of the latest graph's choices that hold less than the one that was taken."""
+    front: list[tuple[int, float]] = field(default_factory=list)
+    """The choices of the latest graph: their estimated peaks, and the seconds that they add."""
+    taken: tuple[int, float] = (0, 0.0)
+    """The one of them that was taken."""
     targets: list[int] = field(default_factory=list)
     """The limits of later plans, of which the last holds: fused kernels held more than the limit."""
     fused: dict[int, int] = field(default_factory=dict)
@@ -57,6 +73,7 @@ class RecomputeSettings:
             self.divided += 1
             self.targets.clear()
             self.fused.clear()
+            self.front.clear()
         self.ended = False
 
     def target(self) -> int | None:
@@ -70,21 +87,27 @@ class RecomputeSettings:
         return self.uuid(), self.peak_bytes, self.choices, self.link_bytes_s
 
 
-def check_peak(settings: RecomputeSettings, peak_bytes: int) -> None:
-    """Record the peak of a graph, as reports state it; that of a plan is the most of its graphs. Above the limit it
-    raises PlanAgain or, for the last plan of a step and for graphs that are not planned again, warns."""
+def check_peak(settings: RecomputeSettings, peak_bytes: int, *, last: bool) -> None:
+    """Record the peak of a graph, as reports state it; that of a plan is the most of its graphs, of which this may be
+    the `last`. It raises PlanAgain where another plan may hold less, or take less time within the limit; otherwise it
+    warns above the limit."""
     limit, target = settings.peak_bytes, settings.target()
     if limit is None or target is None:
         return
     settings.fused[target] = max(peak_bytes, settings.fused.get(target, 0))
-    if peak_bytes <= limit:
+    above = peak_bytes > limit
+    if not (above or last):
         return
-    smaller = _smaller(settings, target * limit // peak_bytes) if target != NOTHING else None
+    smaller = _smaller(settings, target, limit) if above else None
     first = settings.divided < 2  # the graphs before another one have run
-    if settings.most_plans > 1 and first and (following := _next_target(settings, target, smaller)) is not None:
-        settings.targets.append(following)
-        settings.ended = True
-        raise PlanAgain
+    if settings.most_plans > 1 and first:
+        following = _next_target(settings, target, smaller, limit)
+        if following is not None:
+            settings.targets.append(following)
+            settings.ended = True
+            raise PlanAgain
+    if not above:
+        return
     if peak_bytes in settings.warned or (settings.not_within and target != NOTHING):
         return
     advice = f"try peak_bytes={smaller}" if smaller else "no choice that was tried holds less by that one"
@@ -100,22 +123,43 @@ def check_peak(settings: RecomputeSettings, peak_bytes: int) -> None:
     )
 
 
-def _smaller(settings: RecomputeSettings, estimate: int) -> int | None:
-    """The largest peak of a choice that holds less than the one taken, up to this estimate, or the least of them."""
-    within = [peak for peak in settings.lower if peak <= estimate]
-    return max(within) if within else min(settings.lower, default=None)
+def _smaller(settings: RecomputeSettings, target: int, limit: int) -> int | None:
+    """The largest peak of a choice that is expected within the limit, by what the latest plan holds, or the least of
+    all choices."""
+    if target == NOTHING:
+        return None
+    lower = [peak for peak, _ in settings.front if peak < settings.taken[0]]
+    within = [peak for peak in lower if peak <= target * limit // settings.fused[target]]
+    return max(within) if within else min(lower, default=None)
 
 
-def _next_target(settings: RecomputeSettings, target: int, smaller: int | None) -> int | None:
-    """The target of the plan after one that holds more than the limit once its kernels are fused: a smaller one, then
-    that of the plan in which nothing runs again, unless even its estimate is higher, and at last that of the plan that
-    held least. None if that is the latest."""
+def _larger(settings: RecomputeSettings, target: int, limit: int) -> int | None:
+    """The largest peak of a choice that is expected within the limit and saves time; None where the latest plan uses
+    the limit, or nothing is worth a compile."""
+    peak, seconds = settings.taken
+    held = settings.fused[target]
+    if held > _FULL * limit:
+        return None
+    most = peak * _HOPED * limit / held
+    return max((of for of, cost in settings.front if peak < of <= most and cost <= _WORTH * seconds), default=None)
+
+
+def _next_target(settings: RecomputeSettings, target: int, smaller: int | None, limit: int) -> int | None:
+    """The target of the next plan; None if the latest one stays.
+
+    While none keeps to the limit, it is a smaller one, then that of the plan in which nothing runs again, unless even
+    its estimate is higher. While all keep to it, it is a larger one. At last it is that of the best plan."""
     if target in (settings.peak_bytes, *settings.targets)[: len(settings.targets)]:
-        return None  # it held least
-    if smaller is not None and len(settings.targets) + 1 < settings.most_plans:
-        return smaller
+        return None  # it is the best
+    within = [of for of, peak in settings.fused.items() if peak <= limit]
+    if len(settings.targets) + 1 < settings.most_plans:
+        following = None if within else smaller
+        if len(within) == len(settings.fused):
+            following = _larger(settings, target, limit)
+        if following is not None:
+            return following
     least = min(settings.fused.values())
-    if NOTHING not in settings.fused and settings.none and least > settings.none[-1]:
+    if not within and NOTHING not in settings.fused and settings.none and least > settings.none[-1]:
         return NOTHING
-    best = max(of for of, peak in settings.fused.items() if peak == least)  # the largest: it runs the least again
+    best = max(within or [of for of, peak in settings.fused.items() if peak == least])  # it runs the least again
     return None if best == target else best

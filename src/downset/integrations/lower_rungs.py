@@ -96,7 +96,7 @@ class LowerRungs:
     def update(self) -> None:
         """The optimiser's step behind `backward`."""
         if self._alone and self._parts.peak_bytes is not None:
-            update_ahead(self._parts.optimizer)
+            update_ahead(self._parts.optimizer, self._parts.peak_bytes)
         self._parts.optimizer.step()
 
     def updated(self) -> None:

@@ -7,7 +7,7 @@ of Inductor's scheduler. If another version of torch differs, the pass warns onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -15,15 +15,16 @@ from typing import Any
 
 from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError, UsageError
-from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.codegen_reuse import written_over_by
+from downset.integrations.fused_peak import Check
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.planned_order import planned_order
 from downset.integrations.random_operators import draws
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
+from downset.integrations.scheduler_storages import copied_inputs, copies, on_host, origins, workspaces
 from downset.integrations.torch_features import scheduler_pass
 from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
@@ -51,8 +52,7 @@ class _SchedulerProblem:
     problem: OrderProblem
     """The same without what kernels keep in registers."""
     overwriting: OrderProblem
-    """The same where kernels write over what they read last: `problem` itself where none share a call and no limit is
-    set."""
+    """The same where kernels write over what they read last: `problem` itself where none share a call."""
     names: tuple[str, ...]
     """The buffer that each storage of `problem` stands for."""
     orders: dict[str, list[Any]]
@@ -66,16 +66,17 @@ def check_report(report: object) -> None:
 
 
 def order_options(
-    *, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None
+    *, work_limit: int, report: Report | None, check: Check | None = None, exact: bool = False
 ) -> dict[str, Any]:
-    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`; with a `check`, buffers
-    are also allocated and freed as planned: Inductor otherwise keeps a freed one until another of its size is made."""
+    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`; with a `check` or where
+    `exact`, buffers are also allocated and freed as planned: Inductor otherwise keeps a freed one until another of its
+    size is made."""
     ordered = order_pass(work_limit=work_limit, report=report, check=check)
-    exact = {} if check is None else {"allow_buffer_reuse": False}
-    return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False, **exact}
+    reuse = {"allow_buffer_reuse": False} if exact or check is not None else {}
+    return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False, **reuse}
 
 
-def order_pass(*, work_limit: int, report: Report | None, check: Callable[[int], None] | None = None) -> Any:
+def order_pass(*, work_limit: int, report: Report | None, check: Check | None = None) -> Any:
     """A pass of the scheduler. `check` is called with the peak of each ordered graph; with it, every kernel on a
     processor is a call of its own, so that it holds no more than it reads and makes. Call it only if
     `scheduler_passes()`."""
@@ -87,11 +88,10 @@ def _pass_class() -> Any:
     class OrderPass(scheduler_pass()):  # type: ignore[misc, unused-ignore]
         """Orders nodes for least peak memory. Inductor sees equal settings as equal, so its caches stay valid."""
 
-        def __init__(
-            self, work_limit: int, report: Report | None, single: bool, check: Callable[[int], None] | None
-        ) -> None:
+        def __init__(self, work_limit: int, report: Report | None, single: bool, check: Check | None) -> None:
             self._work_limit, self._report, self._single, self._check = work_limit, report, single, check
             self._warned_of: set[str] = set()
+            self._copied: frozenset[str] = frozenset()  # inputs of which the latest forward graph saves copies
 
         def uuid(self) -> str:
             return f"downset {code_fingerprint()} {self._work_limit} {self._single}"
@@ -102,16 +102,17 @@ def _pass_class() -> Any:
 
         def __call__(self, nodes: list[Any]) -> list[Any]:
             try:
-                if self._single:
+                if self._single:  # a backward graph is then compiled right behind its forward graph
                     _call_singly(nodes)
-                ordered, order_report = _ordered(nodes, self._work_limit, single=self._single)
+                    self._copied = copied_inputs(self._copied)
+                ordered, order_report = _ordered(nodes, self._work_limit, self._copied, single=self._single)
             except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
                 return _inductor_order(nodes)
             if order_report is not None and order_report.devices and not order_report.chosen:
                 self._warn(order_report.devices, kind="devices")
             if self._check is not None and order_report is not None:
-                self._check(order_report.peak_bytes)
+                self._check(order_report.peak_bytes, last=_last_of_step())
             if self._report is not None and order_report is not None:
                 self._report(order_report)
             return ordered
@@ -139,15 +140,17 @@ def _call_singly(nodes: Sequence[Any]) -> None:
 
 
 @uncollected()
-def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[Any], OrderReport | None]:
-    """The nodes in the order in which they run, and the report; no report if there is nothing to order. `single`:
-    whether every kernel is a call of its own."""
+def _ordered(
+    nodes: list[Any], work_limit: int, copied: Collection[str], *, single: bool
+) -> tuple[list[Any], OrderReport | None]:
+    """The nodes in the order in which they run, and the report; no report if there is nothing to order. `copied`: the
+    inputs of a backward graph that are copies. `single`: whether every kernel is a call of its own."""
     if len(nodes) < 2:
         return nodes, None
     joined = [False] * len(nodes) if single else _joined(nodes)
-    scheduler = _planned(nodes, joined=any(joined), workspaces=single)
+    scheduler = _planned(nodes, copied, joined=any(joined))
     counted = scheduler.problem
-    planned = planned_order(nodes, counted.predecessors, lambda node: [*_origins(node)])
+    planned = planned_order(nodes, counted.predecessors, lambda node: [*origins(node)])
     order = least_called_order(counted, scheduler.overwriting, joined, work_limit=work_limit, planned=planned)
     ours = [nodes[step] for step in order.steps]
     counted_here, estimated = peak_bytes(scheduler.estimated, order.steps), _inductor_peak(scheduler, ours)
@@ -187,9 +190,9 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     return [nodes[step] for step in runs], order_report
 
 
-def _planned(nodes: list[Any], *, joined: bool, workspaces: bool) -> _SchedulerProblem:
-    """`joined`: whether kernels share calls. `workspaces`: whether what libraries allocate inside calls counts, and
-    what kernels write over, as both do where a limit is set."""
+def _planned(nodes: list[Any], copied: Collection[str], *, joined: bool) -> _SchedulerProblem:
+    """`joined`: whether kernels share calls. Where none do, what libraries allocate inside calls counts, and what
+    kernels write over. `copied` as of `_ordered`."""
     from torch._inductor import memory
     from torch._inductor.virtualized import V
     from torch.utils._ordered_set import OrderedSet
@@ -210,15 +213,15 @@ def _planned(nodes: list[Any], *, joined: bool, workspaces: bool) -> _SchedulerP
     estimated = problem_of(nodes, inputs, outputs, in_sequence=_in_sequence)
     left_out = kept_in_kernels(nodes, {*scheduler.mutation_real_name, *scheduler.mutation_renames})
     named = zip(names_of_storages(nodes, inputs, outputs), estimated.storages, strict=True)
-    unseen = left_out | _on_host(nodes)
+    unseen = left_out | on_host(nodes)
     allocated = [(name, storage) for name, storage in named if name not in unseen]
-    allocated += _workspaces(nodes) if workspaces else []
+    allocated += copies(nodes, copied)
+    allocated += [] if joined else workspaces(nodes)
     names = tuple(name for name, _ in allocated)
     storages = tuple(storage for _, storage in allocated)
-    plain = overwriting = replace(estimated, storages=storages)
-    if joined or workspaces:  # else nothing asks
-        overwriting = replace(plain, in_place=_in_place(nodes, allocated))
-    problem = overwriting if workspaces else plain
+    plain = replace(estimated, storages=storages)
+    overwriting = replace(plain, in_place=_in_place(nodes, allocated))
+    problem = plain if joined else overwriting
     return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, overwriting, names, orders)
 
 
@@ -241,29 +244,6 @@ def _in_place(nodes: Sequence[Any], allocated: Sequence[tuple[str, Storage]]) ->
                     yield places[operand]
 
     return tuple(tuple(sorted({*taken_over(position)})) for position in range(len(nodes)))
-
-
-def _on_host(nodes: Sequence[Any]) -> frozenset[str]:
-    """The buffers in the host's memory of a graph that runs on another device: they take none of that device's."""
-    buffers = [buffer for node in nodes for buffer in node.get_outputs()]
-    host = {of.get_name() for of in buffers if (device := of.node.get_device()) is not None and device.type == "cpu"}
-    return frozenset(host) if len(host) < len(buffers) else frozenset()
-
-
-def _workspaces(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
-    """The bytes that libraries allocate inside calls, each under the name of the buffer that the call makes."""
-    calls = {
-        position: [*_origins(node)]
-        for position, node in enumerate(nodes)
-        if node.is_extern() and type(node.node).__name__ != "MultiOutput"  # one of the results of a call
-    }
-    nbytes = workspaces_of({of: None for origins in calls.values() for of in origins})
-    most = {position: max((nbytes.get(of, 0) for of in origins), default=0) for position, origins in calls.items()}
-    return [
-        (next(iter(nodes[position].get_buffer_names())), Storage(of, (position,), (position,)))
-        for position, of in most.items()
-        if of
-    ]
 
 
 def _inductor_order(nodes: list[Any]) -> list[Any]:
@@ -331,11 +311,18 @@ def _in_sequence(node: Any) -> bool:
     return False
 
 
+def _last_of_step() -> bool:
+    """Whether no other graph of a step is compiled after the present one: a backward graph follows on a forward one."""
+    from torch._inductor.virtualized import V
+
+    return bool(V.graph.is_backward or V.graph.is_inference)
+
+
 def _graph_name(nodes: Sequence[Any]) -> str:
     from torch._inductor.virtualized import V
 
     kind = "backward" if V.graph.is_backward else "inference" if V.graph.is_inference else "forward"
-    if kind == "inference" and any(origin.meta.get("autograd_backward") for node in nodes for origin in _origins(node)):
+    if kind == "inference" and any(origin.meta.get("autograd_backward") for node in nodes for origin in origins(node)):
         kind = "training step"
     return f"{V.graph.name or 'graph'} {V.graph.graph_id} ({kind})"
 
@@ -346,13 +333,7 @@ def _source(node: Any) -> str:
     parts = [part.node for part in node.get_nodes() if hasattr(part.node, "get_stack_traces")]
     traces = [[*part.get_stack_traces()] for part in parts]
     line = next(filter(None, map(source_line, traces)), "")
-    return line or module_of(_origins(node)) or part_of_step(chain.from_iterable(traces), _origins(node))
-
-
-def _origins(node: Any) -> Iterator[Any]:
-    """The operators of PyTorch's graph that a scheduler's node computes."""
-    for part in node.get_nodes():
-        yield from part.node.get_origins() if hasattr(part.node, "get_origins") else ()
+    return line or module_of(origins(node)) or part_of_step(chain.from_iterable(traces), origins(node))
 
 
 def _needs(scheduler: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed, ...]:
@@ -366,7 +347,7 @@ def _needs(scheduler: _SchedulerProblem, steps: Sequence[int]) -> tuple[StepNeed
 
 def _kind(node: Any) -> str:
     """The first operator that a node computes, by PyTorch's name; "" if none is known."""
-    for origin in _origins(node):
+    for origin in origins(node):
         if origin.op == "call_function":
             return str(getattr(origin.target, "__name__", origin.target)).split(".")[0]
     return ""

@@ -22,7 +22,7 @@ from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
-from downset.integrations.fused_peak import NOTHING, RecomputeSettings, check_peak
+from downset.integrations.fused_peak import NOTHING, Check, RecomputeSettings, check_peak
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
@@ -53,13 +53,13 @@ def recompute_options(
     whole: bool,
     again: bool = True,
     link_bytes_s: float | None = None,
-) -> tuple[dict[str, Any], Callable[[int], None] | None]:
+) -> tuple[dict[str, Any], Check | None]:
     """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
 
     The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above
     the limit: recomputation is chosen before fusion, by another estimate. With `again` it raises PlanAgain where
-    another choice, or none, may hold less. `whole`: the step is one graph; otherwise it is a forward and a
-    backward graph.
+    another choice may hold less, or take less time within the limit. `whole`: the step is one graph; otherwise it is a
+    forward and a backward graph.
     Without `peak_bytes` there is no check, and a whole step runs again what takes next to no time, as PyTorch's
     partitioner does where forward and backward are two graphs. `link_bytes_s`: within a limit, results also move to
     the host and back over such a link. Raises UsageError for a limit, a link or a number of sets that is not a number
@@ -250,7 +250,8 @@ def _chosen(
     settings.none[:] = [plan.none.peak_bytes]
     peak, trace = chosen.peak_bytes, traces[chosen.chunks]
     moved = graphs[chosen.chunks].moved.intersection(chosen.again)
-    settings.lower[:] = [variant.peak_bytes for variant in plan.front if variant.peak_bytes < peak]
+    settings.front[:] = [(variant.peak_bytes, variant.cost) for variant in plan.front]
+    settings.taken = peak, chosen.cost
     if not plan.within and peak not in settings.not_within:
         least = format_bytes(plan.least_bytes)
         settings.not_within.append(peak)

@@ -72,8 +72,7 @@ class TrainingStep:
         self._parts, self._accumulate, self._options = parts, accumulate, options
         self._planned = PlannedSizes(parts.peak_bytes)
         self._update: Update | None = None
-        groups = parts.optimizer.param_groups
-        on_processor = all(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
+        on_processor = _on_processor(parts.optimizer)
         early = accumulate == 1 and (on_processor or parts.peak_bytes is not None)
         self._measured: MeasuredLimit | None = None
         if parts.peak_bytes is not None and on_processor and accumulate == 1:
@@ -345,7 +344,8 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
         again, check = recompute_options(
             peak_bytes, choices=choices, report=reports, whole=whole, link_bytes_s=link_bytes_s
         )
-        passes = order_options(work_limit=work_limit, report=reports, check=check) if ordered else {}
+        exact = not _on_processor(optimizer)  # where an allocation takes next to no time
+        passes = order_options(work_limit=work_limit, report=reports, check=check, exact=exact) if ordered else {}
         return {**again, **factor_options(), **(_layout_options(optimizer) if whole else {}), **passes}
 
     options()  # checks the arguments
@@ -370,8 +370,11 @@ def _unwrapped(optimizer: Any) -> Any:
 def _layout_options(optimizer: Any) -> dict[str, Any]:
     """Options that keep the layouts of plain training. PyTorch's compiler takes a whole step for inference, because
     nothing in it requires a gradient. On a processor it then copies tensors of convolutions to another layout."""
-    devices = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
-    return {"layout_optimization": False} if devices <= {"cpu"} else {}
+    return {"layout_optimization": False} if _on_processor(optimizer) else {}
+
+
+def _on_processor(optimizer: Any) -> bool:
+    return all(parameter.device.type == "cpu" for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _check_gradients(parts: StepParts, groups: Sequence[Sequence[Any]], inputs: Any, targets: Any) -> None:
