@@ -183,7 +183,23 @@ class Everyday(torch.nn.Module):
         return torch.sigmoid(self.layer(y[:, 3:19])), torch.zeros(4, dtype=torch.bool) & torch.ones(4, dtype=torch.bool)
 
 
+class Lookups(torch.nn.Module):
+    """Rows of tables for tokens, which are computed, and for their places."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(30, 16, padding_idx=0), torch.nn.Embedding(20, 16)
+        self.wide, self.narrow = torch.nn.Linear(16, 64), torch.nn.Linear(64, 16)
+        self.register_buffer("place", torch.arange(20))
+
+    def forward(self, x):
+        tokens = (x[..., 0] * 9).abs().clamp(max=29).to(torch.int64)
+        y = self.tokens(tokens) + self.places(self.place)
+        return y + self.narrow(F.gelu((1.5 - self.wide(y)).clamp(max=2.0)))
+
+
 NETWORKS = {
+    "lookups": lambda: (Lookups(), (1, 20, 16)),
     "products": lambda: (Tokens(True), (1, 20, 16)),
     "attention": lambda: (Tokens(False), (1, 20, 16)),
     "causal": lambda: (Causal(), (1, 20, 16)),
@@ -199,13 +215,16 @@ def test_strips_of_tokens_and_decoders_are_proven(tmp_path, network):
     torch.manual_seed(1)
     module, shape = NETWORKS[network]()
     path, draw, kinds = saved(tmp_path / "m.pt2", module, *shape), random.Random(5), set()
-    for number in range(14 if network in ("selections", "everyday") else 8 if LONG else 5):
+    for number in range(14 if network in ("selections", "everyday", "lookups") else 8 if LONG else 5):
         striped = write_strips(path, tmp_path / f"{number}.pt2", draw)
         kinds |= {op.kind for op, place in zip(striped.ops, striped.source.op_index, strict=True) if place < 0}
         assert same(path, tmp_path / f"{number}.pt2", torch.randn(shape))
         assert prove(path, tmp_path / f"{number}.pt2").reason == ""
-    assert {one for one in whole_calls(path) if "assert" not in one} <= {"zeros", "ones", "and_1", "cos", "sin"}
+    assert {one for one in whole_calls(path) if "assert" not in one} <= {
+        *("zeros", "ones", "and_1", "cos", "sin", "embedding_1"),  # which read constants alone
+    }
     wanted = {
+        "lookups": {"Gather", "aten::clamp.default", "aten::rsub.Scalar"},
         "products": {"MatMul", "Softmax", "LayerNormalization", "Gemm"},
         "attention": {"aten::scaled_dot_product_attention.default", "aten::gelu.default"},
         "causal": {"aten::scaled_dot_product_attention.default", "aten::tril.default"},

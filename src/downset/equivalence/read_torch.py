@@ -23,7 +23,8 @@ import numpy as np
 from downset.equivalence.claims import array_of
 from downset.equivalence.file_network import ABSENT, Body, Effect, FileNetwork, FileNode, FileValue
 from downset.equivalence.meaning import PYTORCH
-from downset.equivalence.torch_meaning import Meaning, meaning_of
+from downset.equivalence.torch_arguments import Meaning
+from downset.equivalence.torch_meaning import meaning_of
 from downset.equivalence.torch_padding import Padding, padding_of, with_padding
 from downset.errors import LoadError
 from downset.formats.certificates import read_certificate

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from downset.formats.torch.program import TorchCall, TorchValue
 
 __all__ = [
     "Arguments",
+    "Meaning",
     "axis_of",
     "flag",
     "float_of",
@@ -20,6 +22,16 @@ __all__ = [
     "per_axis",
     "rank_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """`inputs`: values, None for one that is not given, and numbers, which ONNX's operators have as constants."""
+
+    kind: str | tuple[str, ...]
+    settings: Mapping[str, Hashable]
+    inputs: tuple[Any, ...]
+
 
 _Read = TypeVar("_Read")
 

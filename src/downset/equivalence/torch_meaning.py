@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from downset.equivalence.meaning import ATTENTION, GROUP_NORM
 from downset.equivalence.torch_arguments import (
     Arguments,
+    Meaning,
     axis_of,
     flag,
     float_of,
@@ -23,18 +22,10 @@ from downset.equivalence.torch_arguments import (
     per_axis,
     rank_of,
 )
+from downset.equivalence.torch_selection import divided, looked_up, selected, sliced, unbound
 from downset.formats.torch.program import TorchCall, TorchSetting, TorchValue
 
-__all__ = ["FILLS", "Meaning", "elementwise_settings", "meaning_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """`inputs`: values, None for one that is not given, and numbers, which ONNX's operators have as constants."""
-
-    kind: str | tuple[str, ...]
-    settings: Mapping[str, Hashable]
-    inputs: tuple[Any, ...]
+__all__ = ["FILLS", "elementwise_settings", "meaning_of"]
 
 
 _UNARY = {
@@ -50,6 +41,7 @@ _UNARY = {
     "softplus": "Softplus",
     "hardtanh": "Clip",
     "relu6": "Clip",
+    "clamp": "Clip",
     "leaky_relu": "LeakyRelu",
     "exp": "Exp",
     "log": "Log",
@@ -59,6 +51,7 @@ _UNARY = {
     "sin": "Sin",
     "abs": "Abs",
     "neg": "Neg",
+    "rsub": "Neg",
     "erf": "Erf",
     "clone": "Identity",
     "contiguous": "Identity",
@@ -179,31 +172,6 @@ def _global_pool(read: Arguments) -> Meaning:
 def _concatenation(read: Arguments) -> Meaning:
     joined = tuple(read(0, "tensors"))
     return Meaning("Concat", {"axis": (2, axis_of(read(1, "dim", 0), rank_of(joined[0])))}, joined)
-
-
-def _slice(read: Arguments) -> Meaning:
-    source, step = read(0, "self"), integer(read(4, "step", 1))
-    axis = axis_of(read(1, "dim", 0), rank_of(source))
-    start, end = read(2, "start"), read(3, "end")
-    if step < 1:
-        raise ValueError(step)
-    start = 0 if start is None else integer(start)
-    end = (1 << 63) - 1 if end is None else integer(end)
-    bounds = [np.array([value], np.int64) for value in (start, end, axis, step)]
-    return Meaning("Slice", {}, (source, *bounds))
-
-
-def _selection(read: Arguments) -> Meaning:
-    """One position of a dimension, which the result lacks: TFLite has such a slice."""
-    source, axis, index = read(0, "self"), axis_of(read(1, "dim"), rank_of(read(0, "self"))), integer(read(2, "index"))
-    masks = {"beginMask": (2, ~(1 << axis)), "endMask": (2, ~(1 << axis)), "shrinkAxisMask": (2, 1 << axis)}
-    begin = np.where(np.arange(rank_of(source)) == axis, index, 0)
-    return Meaning("STRIDED_SLICE", masks, (source, begin, begin + 1, np.ones_like(begin)))
-
-
-def _unbinding(read: Arguments) -> Meaning:
-    source = read(0, "self")
-    return Meaning("Unbind", {"axis": (2, axis_of(read(1, "dim", 0), rank_of(source)))}, (source,))
 
 
 def _reshape(read: Arguments) -> Meaning:
@@ -338,20 +306,6 @@ def _cast(read: Arguments) -> Meaning:
     return Meaning("Cast", {"to": (dtype.kind, dtype.value)}, (read(0, "self"),))
 
 
-def _division(read: Arguments) -> Meaning:
-    source, axis = read(0, "self"), axis_of(read(2, "dim", 0), rank_of(read(0, "self")))
-    names = {"chunk": "chunks", "split_with_sizes": "split_sizes"}
-    extent, stated = (source.shape or ())[axis], read(1, names.get(read.call.target.split(".")[1], "split_size"))
-    if isinstance(stated, int):
-        size = -(-extent // stated) if ".chunk." in read.call.target else stated
-        sizes = [min(size, extent - start) for start in range(0, extent, size)]
-    else:
-        sizes = integers_in(stated)
-    if len(sizes) != len(read.call.results):
-        raise ValueError("sizes")
-    return Meaning("Split", {"axis": (2, axis)}, (source, np.array(sizes, np.int64)))
-
-
 _DIVIDING = ("split", "split_with_sizes", "chunk")
 _SEVERAL = (*_DIVIDING, "unbind")
 """Operators with several results."""
@@ -376,11 +330,12 @@ _READERS: Mapping[str, Callable[[Arguments], Meaning]] = {
     "batch_norm": _batch_norm,
     "adaptive_avg_pool2d": _global_pool,
     "cat": _concatenation,
-    **dict.fromkeys(("slice", "slice_copy"), _slice),
+    **dict.fromkeys(("slice", "slice_copy"), sliced),
     **dict.fromkeys(("view", "reshape", "flatten", "unsqueeze", "squeeze"), _reshape),
-    **dict.fromkeys(_DIVIDING, _division),
-    "unbind": _unbinding,
-    "select": _selection,
+    **dict.fromkeys(_DIVIDING, divided),
+    "unbind": unbound,
+    "select": selected,
+    "embedding": looked_up,
     "permute": _permutation,
     "transpose": _transposition,
     "softmax": _softmax,

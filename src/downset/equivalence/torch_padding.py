@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from downset.equivalence.torch_meaning import FILLS, Meaning
+from downset.equivalence.torch_arguments import Meaning
+from downset.equivalence.torch_meaning import FILLS
 from downset.formats.torch.program import TorchCall, TorchValue
 
 __all__ = ["Padding", "padding_of", "with_padding"]

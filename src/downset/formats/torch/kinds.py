@@ -245,6 +245,10 @@ def _layer_norm(call: TorchCall) -> Kind | None:
     return ("LayerNormalization", attrs) if scaled else None
 
 
+def _embedding(call: TorchCall) -> Kind:
+    return "Gather", {"axis": 0}
+
+
 def _gelu(call: TorchCall) -> Kind:
     return "Gelu", {}
 
@@ -266,6 +270,7 @@ _TRANSLATED: Mapping[str, Callable[[Any], Kind | None]] = {
     "conv_transpose1d": _conv_transpose,
     "conv_transpose2d": _conv_transpose,
     "dropout": _dropout,
+    "embedding": _embedding,
     "gelu": _gelu,
     "hardtanh": _clip,
     "hardtanh_": _clip,
