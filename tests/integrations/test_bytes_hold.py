@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import downset as ds
-from downset.integrations import recompute_pass, whole_step
+from downset.integrations import order_pass, recompute_pass, whole_step
 from experiments.inductor.measure import peak_bytes
 from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled
@@ -132,6 +132,99 @@ def test_two_graphs_hold_what_their_reports_say_where_the_compiler_changes_layou
         measured = peak_bytes(lambda: step(inputs, targets))
     told = max(of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport))
     assert told == pytest.approx(measured, rel=0.001)
+
+
+class Layouts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 96, 3, padding=1)
+
+    def forward(self, x):
+        return self.second(self.first(x).tanh())
+
+
+def test_a_backward_graph_is_told_alike_whatever_was_compiled_since_its_forward_graph(monkeypatch):
+    """With `options`, PyTorch compiles it when it runs first; copies that the forward graph saved count."""
+
+    def told(between):
+        peaks = []
+        torch.manual_seed(0)
+        options = ds.inductor.options(peak_bytes=10**9, report=lambda of: peaks.append(of.peak_bytes))
+        wide, narrow = (torch.compile(of, options=options) for of in (Layouts(), nn.Linear(8, 8)))
+        with fresh_graphs():
+            torch._dynamo.reset()
+            results = wide(torch.randn(2, 32, 16, 16))
+            if between:
+                narrow(torch.randn(4, 8)).sum().tanh().backward()
+            results.sum().backward()
+        return peaks[-1]
+
+    once = told(between=False)
+    assert told(between=True) == once
+    monkeypatch.setattr(order_pass, "copies", lambda _: [])
+    assert once - told(between=False) == 4 * (64 * 32 * 9 + 96 * 64 * 9) + 4 * 2 * 32 * 16 * 16
+
+
+def test_sizes_that_a_graph_leaves_open_keep_its_order_within_a_limit():
+    """The forward graph saves sizes, which are no buffers."""
+    kinds = []
+
+    class Sized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+
+        def forward(self, x):
+            y = self.layers(x)
+            return (y.reshape(-1, 2, y.shape[1] // 2).softmax(-1).sum() * x.shape[0]).tanh()
+
+    options = ds.inductor.options(peak_bytes=10**9, report=lambda of: kinds.append(getattr(of, "graph", "")))
+    compiled = torch.compile(Sized(), dynamic=True, options=options)
+    with warnings.catch_warnings(), fresh_graphs():
+        warnings.filterwarnings("error", message="downset")
+        torch._dynamo.reset()
+        compiled(torch.randn(32, 8)).backward()
+    assert any("forward" in kind for kind in kinds)
+    assert any("backward" in kind for kind in kinds)
+
+
+class Counting(nn.Module):
+    """Counts in front of what PyTorch cannot trace: a graph whose nodes all write in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("one", torch.zeros(16))
+        self.register_buffer("two", torch.ones(40))
+
+    def forward(self, x):
+        self.one.add_(1)
+        self.two.mul_(0.9)
+        torch._dynamo.graph_break()
+        return self.layer(x)
+
+
+def test_a_graph_that_allocates_nothing_is_within_any_limit():
+    torch.manual_seed(0)
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(), fresh_graphs():
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+        step = ds.inductor.compile_step(model, functional.mse_loss, optimizer, peak_bytes=10**6)
+        for _ in range(3):
+            step(torch.randn(4, 8), torch.randn(4, 8))
+    assert step.rung == "forward and backward graphs in our order"
+    assert model.one[0] == 3
+
+
+@pytest.mark.parametrize(("device", "kept"), [("cpu", None), ("meta", False)])
+def test_without_a_limit_a_freed_buffer_is_kept_for_another_on_a_processor_alone(device, kept):
+    """There Inductor's own setting holds."""
+    model = nn.Linear(8, 8, device=device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ds.inductor.compile_step(model, functional.mse_loss, optimizer)
+    assert step._options().get("allow_buffer_reuse") is kept
 
 
 def test_two_graphs_hold_what_their_reports_say_where_a_kernel_writes_over_what_it_reads(one_thread, monkeypatch):

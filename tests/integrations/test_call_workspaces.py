@@ -130,6 +130,15 @@ def test_operands_are_laid_out_as_the_compiler_says(empty_table):
     assert ours < workspaces_of([call])[call]
 
 
+def test_a_bias_that_the_compiler_takes_out_of_a_call_changes_no_layout_of_the_others(empty_table):
+    x, weight, bias = torch.randn(2, 48, 32, 32), torch.randn(16, 48, 3, 3), torch.randn(16)
+    graph = make_fx(torch.nn.functional.conv2d, tracing_mode="fake")(x, weight, bias).graph
+    call = next(node for node in graph.nodes if "convolution.default" in str(node.target))
+    last = [of.to(memory_format=torch.channels_last).stride() for of in (x, weight)]
+    with_bias = workspaces_of([call], {call: [*last, bias.stride()]})
+    assert workspaces_of([call], {call: last}) == with_bias != workspaces_of([call])
+
+
 def test_calls_on_a_gpu_are_measured_there_and_known_by_its_library(empty_table, monkeypatch):
     """Stands for a GPU: the fake tensors of a trace have its device, and no call runs."""
     from torch._subclasses import FakeTensorMode
@@ -146,6 +155,9 @@ def test_calls_on_a_gpu_are_measured_there_and_known_by_its_library(empty_table,
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
     workspaces_of(nodes)
     assert len(measured) == 4
+    monkeypatch.setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee")
+    workspaces_of(nodes)
+    assert len(measured) == 6
     assert all(key.startswith("a GPU") for key in call_workspaces._TABLE)
 
 

@@ -148,7 +148,7 @@ def test_bytes_of_calls_are_those_that_generated_code_allocates(function, inputs
     known = []
 
     def ordered(nodes):
-        planned = order_pass._planned(nodes, (), joined=False)
+        planned = order_pass._planned(nodes, joined=False)
         known.append((planned.problem, order_pass._joined(nodes)))
         assert bool(planned.left_out) == kept
         return nodes

@@ -96,10 +96,11 @@ def test_a_step_that_fails_in_a_portion_leaves_the_gradients_that_it_has_not_use
     assert sum(parameter.grad is not None for parameter in model.parameters()) == 6
 
 
-def linears(limit, model, batch, monkeypatch):
-    """The bytes of gradients that each call of AdamW gets within the limit, in two updates that are the plain ones."""
+def linears(limit, model, batch, monkeypatch, kind=torch.optim.AdamW):
+    """The bytes of gradients that each call of the optimiser gets within the limit, in two updates that are the plain
+    ones."""
     calls = []
-    theirs = torch.optim.AdamW.step
+    theirs = kind.step
 
     def noting(optimizer, closure=None):
         every = [of for group in optimizer.param_groups for of in group["params"] if of.grad is not None]
@@ -109,8 +110,8 @@ def linears(limit, model, batch, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(update_portions, "_LEAST_PORTION", 1)
         patched.setattr(torch, "compile", lambda function, **_: function)
-        patched.setattr(torch.optim.AdamW, "step", noting)
-        mine, plain = both(model, lambda p: torch.optim.AdamW(p, foreach=True))
+        patched.setattr(kind, "step", noting)
+        mine, plain = both(model, lambda p: kind(p, foreach=True))
         step = ds.inductor.compile_step(mine[0], MSE, mine[1], peak_bytes=limit, accumulate=2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -127,7 +128,8 @@ def linears(limit, model, batch, monkeypatch):
     return calls
 
 
-def test_within_a_limit_a_call_of_the_optimiser_gets_what_the_limit_leaves(monkeypatch):
+@pytest.mark.parametrize(("kind", "results"), [(torch.optim.AdamW, 1), (torch.optim.Adadelta, 3)])
+def test_within_a_limit_a_call_of_the_optimiser_gets_what_the_limit_leaves(kind, results, monkeypatch):
     """And no less than a sixteenth of the gradients, or one parameter, because each call takes time."""
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(19)), Printing())
@@ -135,13 +137,13 @@ def test_within_a_limit_a_call_of_the_optimiser_gets_what_the_limit_leaves(monke
     parameters = [of for of in model.parameters() if of.requires_grad]
     whole = sum(of.nbytes for of in parameters) - sum(of.nbytes for of in model[-1].idle.parameters())
     largest = max(of.nbytes for of in parameters)
-    assert linears(None, model, batch, monkeypatch) == [whole] * 2
+    assert linears(None, model, batch, monkeypatch, kind) == [whole] * 2
     counts = []
-    for limit in (1, whole, whole + whole // 4, whole + whole // 2, 2 * whole):
-        calls = linears(limit, model, batch, monkeypatch)
+    for limit in (1, whole, *(whole + results * whole // part for part in (4, 2, 1))):
+        calls = linears(limit, model, batch, monkeypatch, kind)
         counts.append(len(calls))
         assert sum(calls) == 2 * whole
-        assert max(calls) <= max(whole // 16, largest, limit - whole)
+        assert max(calls) <= max(whole // 16, largest, (limit - whole) // results)
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > counts[-2] > counts[-1] == 2
 

@@ -18,7 +18,7 @@ from typing import Any
 from downset.errors import UsageError
 from downset.process.whole_files import write_whole
 
-__all__ = ["measured_bytes", "most_allocated", "workspaces_of"]
+__all__ = ["calls_library", "measured_bytes", "most_allocated", "workspaces_of"]
 
 _ATTENTIONS = ("cudnn_attention", "efficient_attention", "flash_attention", "flash_attention_for_cpu")
 _CALLS = (
@@ -32,13 +32,18 @@ _TABLE: dict[str, int] = {}
 """Bytes by call, of this process."""
 
 
+def calls_library(node: Any) -> bool:
+    """Whether a node of a graph is a call in which a library may allocate."""
+    return str(node.target) in _CALLS
+
+
 def workspaces_of(nodes: Iterable[Any], strides: Mapping[Any, Sequence[Strides]] | None = None) -> dict[Any, int]:
     """The bytes that a library allocates inside each of these nodes, for those that call one on one device, a processor
     or CUDA's, and have shapes that are known. `strides`: those of a node's tensors, one after another, where the
     compiler lays them out otherwise than the graph says. Nothing is measured while the program itself is profiled."""
     import torch
 
-    called = {node: _operands(node, (strides or {}).get(node, ())) for node in nodes if str(node.target) in _CALLS}
+    called = {node: _operands(node, (strides or {}).get(node, ())) for node in nodes if calls_library(node)}
     calls = {node: key for node, operands in called.items() if (key := _key(node, operands)) is not None}
     unknown = {key: node for node, key in calls.items() if key not in _TABLE}
     if unknown:
@@ -85,13 +90,16 @@ def most_allocated(call: Callable[[], Any], device: str = "cpu") -> tuple[Any, i
 
 
 def _operands(node: Any, strides: Sequence[Strides]) -> list[tuple[Any, Strides]]:
-    """The values of a call's operands, one after another, with the strides of tensors."""
+    """The values of a call's operands, one after another, with the strides of tensors: of the first ones those given. A
+    compiler may take the last one out of a call, as the bias of a convolution."""
     import torch
 
     values: list[Any] = []
     torch.fx.map_arg((node.args, node.kwargs), lambda of: values.append(of.meta.get("val")))
     own = [tuple(of.stride()) if isinstance(of, torch.Tensor) else () for of in values]
-    return [*zip(values, strides if len(strides) == len(own) else own, strict=True)]
+    if all(len(one) == len(other) for one, other in zip(own, strides, strict=False)):
+        own[: len(strides)] = strides[: len(own)]
+    return [*zip(values, own, strict=True)]
 
 
 def _measured(node: Any, operands: Sequence[tuple[Any, Strides]]) -> int | None:
@@ -145,7 +153,8 @@ def _library(device: str) -> str:
     if device == "cpu":
         return f"{torch.get_num_threads()} threads"
     cudnn = torch.backends.cudnn
-    settings = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    precision = cudnn.conv.fp32_precision if hasattr(cudnn, "conv") else cudnn.allow_tf32
+    settings = (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, precision)
     return f"{torch.cuda.get_device_name()} {torch.are_deterministic_algorithms_enabled()} {settings}"
 
 

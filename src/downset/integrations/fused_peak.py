@@ -138,7 +138,7 @@ def _larger(settings: RecomputeSettings, target: int, limit: int) -> int | None:
     the limit, or nothing is worth a compile."""
     peak, seconds = settings.taken
     held = settings.fused[target]
-    if held > _FULL * limit:
+    if not held or held > _FULL * limit:
         return None
     most = peak * _HOPED * limit / held
     return max((of for of, cost in settings.front if peak < of <= most and cost <= _WORTH * seconds), default=None)

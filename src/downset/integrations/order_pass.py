@@ -7,7 +7,7 @@ of Inductor's scheduler. If another version of torch differs, the pass warns onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -24,7 +24,7 @@ from downset.integrations.planned_order import planned_order
 from downset.integrations.random_operators import draws
 from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
-from downset.integrations.scheduler_storages import copied_inputs, copies, on_host, origins, workspaces
+from downset.integrations.scheduler_storages import copies, on_host, origins, workspaces
 from downset.integrations.torch_features import scheduler_pass
 from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
@@ -91,7 +91,6 @@ def _pass_class() -> Any:
         def __init__(self, work_limit: int, report: Report | None, single: bool, check: Check | None) -> None:
             self._work_limit, self._report, self._single, self._check = work_limit, report, single, check
             self._warned_of: set[str] = set()
-            self._copied: frozenset[str] = frozenset()  # inputs of which the latest forward graph saves copies
 
         def uuid(self) -> str:
             return f"downset {code_fingerprint()} {self._work_limit} {self._single}"
@@ -102,17 +101,16 @@ def _pass_class() -> Any:
 
         def __call__(self, nodes: list[Any]) -> list[Any]:
             try:
-                if self._single:  # a backward graph is then compiled right behind its forward graph
+                if self._single:
                     _call_singly(nodes)
-                    self._copied = copied_inputs(self._copied)
-                ordered, order_report = _ordered(nodes, self._work_limit, self._copied, single=self._single)
+                ordered, order_report = _ordered(nodes, self._work_limit, single=self._single)
             except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
                 return _inductor_order(nodes)
             if order_report is not None and order_report.devices and not order_report.chosen:
                 self._warn(order_report.devices, kind="devices")
             if self._check is not None and order_report is not None:
-                self._check(order_report.peak_bytes, last=_last_of_step())
+                self._check(order_report.peak_bytes, last=_last_of_step(nodes))
             if self._report is not None and order_report is not None:
                 self._report(order_report)
             return ordered
@@ -140,15 +138,13 @@ def _call_singly(nodes: Sequence[Any]) -> None:
 
 
 @uncollected()
-def _ordered(
-    nodes: list[Any], work_limit: int, copied: Collection[str], *, single: bool
-) -> tuple[list[Any], OrderReport | None]:
-    """The nodes in the order in which they run, and the report; no report if there is nothing to order. `copied`: the
-    inputs of a backward graph that are copies. `single`: whether every kernel is a call of its own."""
+def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[Any], OrderReport | None]:
+    """The nodes in the order in which they run, and the report; no report if there is nothing to order. `single`:
+    whether every kernel is a call of its own."""
     if len(nodes) < 2:
         return nodes, None
     joined = [False] * len(nodes) if single else _joined(nodes)
-    scheduler = _planned(nodes, copied, joined=any(joined))
+    scheduler = _planned(nodes, joined=any(joined))
     counted = scheduler.problem
     planned = planned_order(nodes, counted.predecessors, lambda node: [*origins(node)])
     order = least_called_order(counted, scheduler.overwriting, joined, work_limit=work_limit, planned=planned)
@@ -190,9 +186,9 @@ def _ordered(
     return [nodes[step] for step in runs], order_report
 
 
-def _planned(nodes: list[Any], copied: Collection[str], *, joined: bool) -> _SchedulerProblem:
+def _planned(nodes: list[Any], *, joined: bool) -> _SchedulerProblem:
     """`joined`: whether kernels share calls. Where none do, what libraries allocate inside calls counts, and what
-    kernels write over. `copied` as of `_ordered`."""
+    kernels write over."""
     from torch._inductor import memory
     from torch._inductor.virtualized import V
     from torch.utils._ordered_set import OrderedSet
@@ -215,8 +211,7 @@ def _planned(nodes: list[Any], copied: Collection[str], *, joined: bool) -> _Sch
     named = zip(names_of_storages(nodes, inputs, outputs), estimated.storages, strict=True)
     unseen = left_out | on_host(nodes)
     allocated = [(name, storage) for name, storage in named if name not in unseen]
-    allocated += copies(nodes, copied)
-    allocated += [] if joined else workspaces(nodes)
+    allocated += [] if joined else [*copies(nodes), *workspaces(nodes, unseen)]
     names = tuple(name for name, _ in allocated)
     storages = tuple(storage for _, storage in allocated)
     plain = replace(estimated, storages=storages)
@@ -311,18 +306,23 @@ def _in_sequence(node: Any) -> bool:
     return False
 
 
-def _last_of_step() -> bool:
-    """Whether no other graph of a step is compiled after the present one: a backward graph follows on a forward one."""
+def _last_of_step(nodes: Sequence[Any]) -> bool:
+    """Whether a graph is the last of a step that is compiled: a backward graph, which follows on a forward one, or a
+    whole step."""
     from torch._inductor.virtualized import V
 
-    return bool(V.graph.is_backward or V.graph.is_inference)
+    return bool(V.graph.is_backward or _has_backward(nodes))
+
+
+def _has_backward(nodes: Sequence[Any]) -> bool:
+    return any(origin.meta.get("autograd_backward") for node in nodes for origin in origins(node))
 
 
 def _graph_name(nodes: Sequence[Any]) -> str:
     from torch._inductor.virtualized import V
 
     kind = "backward" if V.graph.is_backward else "inference" if V.graph.is_inference else "forward"
-    if kind == "inference" and any(origin.meta.get("autograd_backward") for node in nodes for origin in origins(node)):
+    if kind == "inference" and _has_backward(nodes):
         kind = "training step"
     return f"{V.graph.name or 'graph'} {V.graph.graph_id} ({kind})"
 

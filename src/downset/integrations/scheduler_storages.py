@@ -6,13 +6,13 @@ layout, and it counts buffers in the host's memory as if the device held them. N
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from downset.integrations.call_workspaces import workspaces_of
+from downset.integrations.call_workspaces import calls_library, workspaces_of
 from downset.memory.liveness import Storage
 
-__all__ = ["copied_inputs", "copies", "on_host", "origins", "workspaces"]
+__all__ = ["copies", "on_host", "origins", "workspaces"]
 
 
 def origins(node: Any) -> Iterator[Any]:
@@ -28,48 +28,42 @@ def on_host(nodes: Sequence[Any]) -> frozenset[str]:
     return frozenset(host) if len(host) < len(buffers) else frozenset()
 
 
-def copied_inputs(before: frozenset[str]) -> frozenset[str]:
-    """The inputs of which a forward graph saves copies, in another layout, under their names. A backward graph keeps
-    those of the graph `before`: Inductor takes its inputs of such names for parameters, which it does not free."""
-    from torch._inductor.virtualized import V
-
-    if V.graph.is_backward:
-        return before
-    output = next(node for node in V.graph.module.graph.nodes if node.op == "output")
-    results = zip(output.args[0], V.graph.graph_outputs, strict=False)
-    return frozenset(
-        node.name
-        for node, of in results
-        if getattr(node, "op", "") == "placeholder" and hasattr(of, "get_name") and of.get_name() != node.name
-    )
-
-
-def copies(nodes: Sequence[Any], copied: Collection[str]) -> list[tuple[str, Storage]]:
-    """The copies that a backward graph reads, each until its last reader."""
+def copies(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
+    """The copies of parameters and inputs that a backward graph reads, each until its last reader. Inductor takes what
+    has such a name for the parameter itself, which it does not free; the forward graph saved it in another layout."""
     from torch._inductor.virtualized import V
 
     if not V.graph.is_backward:
         return []
-    readers: dict[str, set[int]] = {}
     nbytes = {}
+    for node in V.graph.module.graph.nodes:
+        given, traced = V.graph.graph_inputs.get(node.name), node.meta.get("tensor_meta")
+        if node.op != "placeholder" or not node.name.startswith("primals_") or given is None or traced is None:
+            continue
+        strides: list[Any] = [*getattr(given, "get_stride", list)()]
+        size = node.meta["val"].untyped_storage().nbytes()
+        if strides != [*traced.stride] and isinstance(size, int):
+            nbytes[node.name] = size
+    readers: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
-        for dep in node.read_writes.reads:
-            if dep.name in copied:
-                readers.setdefault(dep.name, set()).add(position)
-                nbytes[dep.name] = int(V.graph.get_dep_size_hint(dep))
-    return [(name, Storage(nbytes[name], (), tuple(sorted(of)))) for name, of in readers.items() if nbytes[name]]
+        for name in {dep.name for dep in node.read_writes.reads}.intersection(nbytes):
+            readers.setdefault(name, []).append(position)
+    return [(name, Storage(nbytes[name], (), tuple(of))) for name, of in readers.items()]
 
 
-def workspaces(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
-    """The bytes that libraries allocate inside calls, each under the name of the buffer that the call makes."""
+def workspaces(nodes: Sequence[Any], unseen: Set[str]) -> list[tuple[str, Storage]]:
+    """The bytes that libraries allocate inside calls, each under the name of the buffer that the call makes. `unseen`:
+    buffers that do not count, as those of the host."""
     calls = {
-        position: [*origins(node)]
+        position: [of for of in origins(node) if calls_library(of)]
         for position, node in enumerate(nodes)
-        if node.is_extern() and type(node.node).__name__ != "MultiOutput"  # one of the results of a call
+        if node.is_extern()
+        and type(node.node).__name__ != "MultiOutput"  # one of the results of a call
+        and unseen.isdisjoint(node.get_buffer_names())
     }
-    strides = {of: _strides(nodes[position].node) for position, computed in calls.items() for of in computed}
+    strides = {of: _strides(nodes[position].node) for position, called in calls.items() for of in called}
     nbytes = workspaces_of(strides, strides)
-    most = {position: max((nbytes.get(of, 0) for of in computed), default=0) for position, computed in calls.items()}
+    most = {position: max((nbytes.get(of, 0) for of in called), default=0) for position, called in calls.items()}
     return [
         (next(iter(nodes[position].get_buffer_names())), Storage(of, (position,), (position,)))
         for position, of in most.items()
