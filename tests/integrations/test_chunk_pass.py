@@ -164,7 +164,7 @@ def test_chunks_of_equally_many_rows_share_their_kernels(monkeypatch):
         return len(found), len({*found})
 
     options, check = recompute_options(1 << 40, choices=1, report=None, whole=True)
-    options |= order_options(work_limit=100, report=None, check=check) | {"force_disable_caches": True}
+    options |= order_options(work_limit=100, report=None, check=check, limited=True) | {"force_disable_caches": True}
     del options["joint_custom_post_pass"]
     found, define = [], CppScheduling.define_kernel
     monkeypatch.setattr(CppScheduling, "define_kernel", lambda *given: found.append(given[1]) or define(*given))

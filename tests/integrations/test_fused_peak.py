@@ -11,7 +11,8 @@ from torch.nn import functional
 
 import downset as ds
 from downset.integrations import recompute_pass, whole_step
-from downset.integrations.fused_peak import NOTHING, PlanAgain, RecomputeSettings, check_peak
+from downset.integrations.fused_peak import NOTHING, PlanAgain, RecomputeSettings, check_free, check_peak
+from experiments.inductor.networks import dlrm
 from tests.fresh_graphs import fresh_graphs
 
 
@@ -74,6 +75,46 @@ def test_a_plan_far_below_the_limit_is_replaced_by_one_that_runs_less_again():
     assert shipped(100, plans) == (1, [3, 1])
     assert shipped(100, [*plans[:2], (150, 75), (100, 95)]) == (3, [3])
     assert shipped(100, [(400, 200), (180, 105), *plans[2:]]) == (3, [3, 1, 3])
+
+
+@given(peaks, peaks, st.integers(0, 200))
+def test_without_a_limit_running_again_what_then_holds_more_is_compared_with_running_nothing(none, fused, again):
+    """`none`: the estimate of the step in which nothing runs again; `fused`: its peak; `again`: that of the other."""
+    settings, taken = RecomputeSettings(None, None, None), []
+    while True:
+        taken.append(settings.target() == NOTHING)
+        settings.none[:] = [none]
+        try:
+            check_free(settings, fused if taken[-1] else again, last=True)
+        except PlanAgain:
+            continue
+        break
+    assert taken == ([False] if again <= none else [False, True] if fused <= again else [False, True, False])
+
+
+@pytest.mark.native
+@pytest.mark.xdist_group("inductor")
+def test_a_copy_that_makes_shared_calls_hold_more_is_not_taken_without_a_limit(monkeypatch):
+    """Tables and a few products: what two operators that run again save is less than what their calls hold then."""
+    held = []
+
+    def told(settings, peak, *, last):
+        held.append(peak)
+        check_free(settings, peak, last=last)
+
+    def report(_):
+        raise Enough
+
+    monkeypatch.setattr(recompute_pass, "check_free", told)
+    torch.manual_seed(0)
+    case = dlrm(6)
+    optimizer = torch.optim.AdamW(case.model.parameters(), lr=1e-3)
+    step = ds.inductor.compile_step(case.model, case.loss_fn, optimizer, report=report)
+    torch._dynamo.reset()
+    with fresh_graphs(), pytest.raises(Enough):
+        step(case.inputs, case.targets)
+    assert len(held) == 2
+    assert held[1] < 0.9 * held[0]
 
 
 def test_the_warning_says_that_nothing_runs_again():

@@ -236,9 +236,9 @@ def test_the_hosts_memory_counts_only_where_the_graph_runs_on_the_host():
 
 
 def test_several_devices_are_told_once_however_many_graphs(monkeypatch):
-    ours = order_pass.order_pass(work_limit=1, report=None)
+    ours = order_pass.order_pass(work_limit=1, report=None, check=None, limited=False)
     reports = [replace(REPORT, devices=f"on 2 devices, {more} B more") for more in (1, 2)]
-    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, *_, single: (nodes, reports.pop()))
+    monkeypatch.setattr(order_pass, "_ordered", lambda nodes, *_, single: (nodes, reports.pop(), 0))
     with pytest.warns(UserWarning, match="on 2 devices, 2 B more") as told:
         ours([])
         ours([])

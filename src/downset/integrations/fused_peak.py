@@ -15,7 +15,7 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.user_warning import warn_user
 from downset.text import format_bytes
 
-__all__ = ["NOTHING", "Check", "PlanAgain", "RecomputeSettings", "check_peak"]
+__all__ = ["NOTHING", "Check", "PlanAgain", "RecomputeSettings", "check_free", "check_peak"]
 
 NOTHING = 1 << 62
 """The target of the plan in which nothing runs again."""
@@ -121,6 +121,19 @@ def check_peak(settings: RecomputeSettings, peak_bytes: int, *, last: bool) -> N
         f"allocate, above the {format_bytes(limit)} B that were asked for: downset chose what runs again before, by an "
         f"estimate of its own; {advice}"
     )
+
+
+def check_free(settings: RecomputeSettings, peak_bytes: int, *, last: bool) -> None:
+    """Hold the peak of a whole step without a limit, in which something runs again, against the estimate of the step in
+    which nothing does: kernels of the copies may hold what it saves. Above it, PlanAgain is raised for that step, and
+    once more where it holds more."""
+    if not (last and settings.none):
+        return
+    target = settings.target()
+    settings.fused[target or 0] = peak_bytes
+    if (target is None and peak_bytes > settings.none[-1]) or (target == NOTHING and peak_bytes > settings.fused[0]):
+        settings.targets.append(NOTHING if target is None else 0)
+        raise PlanAgain
 
 
 def _smaller(settings: RecomputeSettings, target: int, limit: int) -> int | None:

@@ -80,4 +80,5 @@ def options(
     again, check = recompute_options(
         peak_bytes, choices=choices, report=report, whole=False, again=False, link_bytes_s=link_bytes_s
     )
-    return {**order_options(work_limit=work_limit, report=report, check=check), **again, **factor_options()}
+    ordered = order_options(work_limit=work_limit, report=report, check=check, limited=peak_bytes is not None)
+    return {**ordered, **again, **factor_options()}

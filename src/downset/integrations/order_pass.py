@@ -66,21 +66,21 @@ def check_report(report: object) -> None:
 
 
 def order_options(
-    *, work_limit: int, report: Report | None, check: Check | None = None, exact: bool = False
+    *, work_limit: int, report: Report | None, check: Check | None, limited: bool, exact: bool = False
 ) -> dict[str, Any]:
-    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`; with a `check` or where
+    """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`; where `limited` or
     `exact`, buffers are also allocated and freed as planned: Inductor otherwise keeps a freed one until another of its
     size is made."""
-    ordered = order_pass(work_limit=work_limit, report=report, check=check)
-    reuse = {"allow_buffer_reuse": False} if exact or check is not None else {}
+    ordered = order_pass(work_limit=work_limit, report=report, check=check, limited=limited)
+    reuse = {"allow_buffer_reuse": False} if exact or limited else {}
     return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False, **reuse}
 
 
-def order_pass(*, work_limit: int, report: Report | None, check: Check | None = None) -> Any:
-    """A pass of the scheduler. `check` is called with the peak of each ordered graph; with it, every kernel on a
-    processor is a call of its own, so that it holds no more than it reads and makes. Call it only if
-    `scheduler_passes()`."""
-    return _pass_class()(work_limit, report, check is not None, check)
+def order_pass(*, work_limit: int, report: Report | None, check: Check | None, limited: bool) -> Any:
+    """A pass of the scheduler. `check` is called with the peak of each ordered graph, with calls that kernels share.
+    `limited`: every kernel on a processor is a call of its own, so that it holds no more than it reads and makes. Call
+    it only if `scheduler_passes()`."""
+    return _pass_class()(work_limit, report, limited, check)
 
 
 @cache
@@ -103,14 +103,14 @@ def _pass_class() -> Any:
             try:
                 if self._single:
                     _call_singly(nodes)
-                ordered, order_report = _ordered(nodes, self._work_limit, single=self._single)
+                ordered, order_report, held = _ordered(nodes, self._work_limit, single=self._single)
             except Exception as error:  # a compile that works without downset must not fail with it
                 self._warn(f"{type(error).__name__}: {error}")
                 return _inductor_order(nodes)
             if order_report is not None and order_report.devices and not order_report.chosen:
                 self._warn(order_report.devices, kind="devices")
             if self._check is not None and order_report is not None:
-                self._check(order_report.peak_bytes, last=_last_of_step(nodes))
+                self._check(held, last=_last_of_step(nodes))
             if self._report is not None and order_report is not None:
                 self._report(order_report)
             return ordered
@@ -138,11 +138,11 @@ def _call_singly(nodes: Sequence[Any]) -> None:
 
 
 @uncollected()
-def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[Any], OrderReport | None]:
-    """The nodes in the order in which they run, and the report; no report if there is nothing to order. `single`:
-    whether every kernel is a call of its own."""
+def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[Any], OrderReport | None, int]:
+    """The nodes in the order in which they run, the report, and the peak, calls that kernels share included; no report
+    if there is nothing to order. `single`: whether every kernel is a call of its own."""
     if len(nodes) < 2:
-        return nodes, None
+        return nodes, None, 0
     joined = [False] * len(nodes) if single else _joined(nodes)
     scheduler = _planned(nodes, joined=any(joined))
     counted = scheduler.problem
@@ -183,7 +183,8 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
         _needs(scheduler, runs),
         _on_devices(devices, risen),
     )
-    return [nodes[step] for step in runs], order_report
+    held = largest_calls(scheduler.overwriting, runs, joined)[0] if any(joined) else order_report.peak_bytes
+    return [nodes[step] for step in runs], order_report, held
 
 
 def _planned(nodes: list[Any], *, joined: bool) -> _SchedulerProblem:

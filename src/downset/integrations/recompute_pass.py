@@ -22,7 +22,7 @@ from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
-from downset.integrations.fused_peak import NOTHING, Check, RecomputeSettings, check_peak
+from downset.integrations.fused_peak import NOTHING, Check, RecomputeSettings, check_free, check_peak
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
@@ -60,10 +60,10 @@ def recompute_options(
     the limit: recomputation is chosen before fusion, by another estimate. With `again` it raises PlanAgain where
     another choice may hold less, or take less time within the limit. `whole`: the step is one graph; otherwise it is a
     forward and a backward graph.
-    Without `peak_bytes` there is no check, and a whole step runs again what takes next to no time, as PyTorch's
-    partitioner does where forward and backward are two graphs. `link_bytes_s`: within a limit, results also move to
-    the host and back over such a link. Raises UsageError for a limit, a link or a number of sets that is not a number
-    above 0, and for a link without a limit."""
+    Without `peak_bytes` a whole step runs again what takes next to no time, as PyTorch's partitioner does where forward
+    and backward are two graphs, and the check raises PlanAgain where that may hold more; for two graphs there is none.
+    `link_bytes_s`: within a limit, results also move to the host and back over such a link. Raises UsageError for a
+    limit, a link or a number of sets that is not a number above 0, and for a link without a limit."""
     check_choices(choices)
     check_link(link_bytes_s)
     if link_bytes_s is not None and peak_bytes is None:
@@ -77,7 +77,8 @@ def recompute_options(
             return {}, None
         free = RecomputeSettings(None, choices, None)
         passes = _pass_classes()
-        return {"joint_custom_post_pass": passes["graph"](free), "_pre_fusion_custom_pass": passes["behind"]()}, None
+        options = {"joint_custom_post_pass": passes["graph"](free), "_pre_fusion_custom_pass": passes["behind"]()}
+        return options, partial(check_free, free)
     most_plans = _MOST_PLANS if again else 1
     settings = RecomputeSettings(peak_bytes, choices, report, most_plans=most_plans, link_bytes_s=link_bytes_s)
     passes = _pass_classes()
@@ -302,8 +303,10 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
         if chosen.chunks > 1:
             chunk_graph(graph)
             trace = _traced_step(graph, limited=True)
-    elif not (repeated := nearly_free(trace.graph, settings.choices)):
+    elif settings.target() == NOTHING or not (repeated := nearly_free(trace.graph, settings.choices)):
         return
+    else:
+        settings.none[:] = [priced(trace.graph, ()).peak_bytes]
     late = behind_forward(graph)
     again = {trace.nodes[operator] for operator in repeated}
     moving = {trace.nodes[operator] for operator in moved}

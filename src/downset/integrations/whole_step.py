@@ -340,13 +340,18 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     parts = StepParts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports)
     ordered = order and scheduler_passes()
 
+    on_processor = _on_processor(optimizer)
+    how = {"limited": peak_bytes is not None, "exact": not on_processor}  # elsewhere an allocation takes little time
+    # PyTorch's compiler takes a whole step for inference, because nothing in it requires a gradient, and on a processor
+    # would then copy tensors of convolutions to another layout than in plain training
+    layouts = {"layout_optimization": False} if on_processor else {}
+
     def options(*, whole: bool = True) -> dict[str, Any]:
         again, check = recompute_options(
             peak_bytes, choices=choices, report=reports, whole=whole, link_bytes_s=link_bytes_s
         )
-        exact = not _on_processor(optimizer)  # where an allocation takes next to no time
-        passes = order_options(work_limit=work_limit, report=reports, check=check, exact=exact) if ordered else {}
-        return {**again, **factor_options(), **(_layout_options(optimizer) if whole else {}), **passes}
+        passes = order_options(work_limit=work_limit, report=reports, check=check, **how) if ordered else {}
+        return {**again, **factor_options(), **(layouts if whole else {}), **passes}
 
     options()  # checks the arguments
     rungs = [Rung(_COMPILED, dict), Rung(EAGER, None)]
@@ -365,12 +370,6 @@ def _unwrapped(optimizer: Any) -> Any:
     ):
         optimizer = getattr(optimizer, "_optimizer", None) or optimizer.optimizer
     return optimizer
-
-
-def _layout_options(optimizer: Any) -> dict[str, Any]:
-    """Options that keep the layouts of plain training. PyTorch's compiler takes a whole step for inference, because
-    nothing in it requires a gradient. On a processor it then copies tensors of convolutions to another layout."""
-    return {"layout_optimization": False} if _on_processor(optimizer) else {}
 
 
 def _on_processor(optimizer: Any) -> bool:
