@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["NETWORKS", "OTHERS", "REALISTIC", "Case", "blocks_of", "dlrm"]
+__all__ = ["NETWORKS", "OTHERS", "REALISTIC", "Case", "RandWire", "blocks_of", "dlrm"]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch.nn import functional
 import downset as ds
 from downset.integrations import order_pass, recompute_pass, whole_step
 from experiments.inductor.measure import peak_bytes
+from experiments.inductor.networks import RandWire
 from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled
 
@@ -132,6 +133,22 @@ def test_two_graphs_hold_what_their_reports_say_where_the_compiler_changes_layou
         measured = peak_bytes(lambda: step(inputs, targets))
     told = max(of.peak_bytes for of in reports if isinstance(of, ds.inductor.OrderReport))
     assert told == pytest.approx(measured, rel=0.001)
+
+
+def test_results_of_a_call_are_told_until_the_last_of_them_is_taken_out_of_its_tuple():
+    """Of the backward passes of many small convolutions, whose gradients are read far apart."""
+    torch.manual_seed(0)
+    model = RandWire(8, 10, 1)
+    inputs, targets = torch.randn(2, 3, 32, 32), torch.randint(0, 10, (2,))
+    reports = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with warnings.catch_warnings(), fresh_graphs():
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+        step = ds.inductor.compile_step(model, functional.cross_entropy, optimizer, peak_bytes=1, report=reports.append)
+        step(inputs, targets)
+    assert step.fallback == ""
+    assert peak_bytes(lambda: step(inputs, targets)) == pytest.approx(reports[-1].peak_bytes, rel=0.001)
 
 
 class Layouts(nn.Module):

@@ -13,8 +13,9 @@ from torch._inductor.graph import GraphLowering
 
 from downset.integrations import order_pass
 from downset.integrations.joined_calls import called_bytes, gathered
-from downset.integrations.scheduler_order import least_called_order, least_peak_order
+from downset.integrations.scheduler_order import least_called_order, least_peak_order, parts_first
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes
+from tests.effort import cases
 from tests.fresh_graphs import fresh_graphs
 from tests.integrations.test_inductor_options import Scheduled, Watched
 
@@ -184,3 +185,53 @@ def allocated_at_calls(text):
         elif re.match(r"\s+(cpp_fused|extern_kernels)", line):
             calls.append(sum(held.values()))
     return calls
+
+
+def with_calls(seed):
+    """A problem in which some operators take results out of calls: (problem, those operators by call)."""
+    problem, _ = random_problem(seed, 12)
+    generator = random.Random(f"parts/{seed}")
+    before, storages, parts = [*map(list, problem.predecessors)], [*problem.storages], {}
+    for call in generator.sample(range(12), 4):
+        for _ in range(generator.randint(1, 3)):
+            part = len(before)
+            later = [v for v in range(call + 1, 12) if generator.random() < 0.3]
+            before.append([call])
+            parts.setdefault(call, []).append(part)
+            for v in later:
+                before[v].append(part)
+            storages.append(Storage(generator.randint(1, 9), (call,), (part, *later)))
+    held = {of: parts[call] for call in parts for of in parts[call]}
+    storages = [
+        replace(of, consumers=tuple(sorted({*of.consumers, *(w for v in of.consumers for w in held.get(v, ()))})))
+        for of in storages
+    ]
+    problem = OrderProblem(tuple(tuple(sorted({*of})) for of in before), tuple(storages), ((),) * len(before))
+    return problem, parts
+
+
+def drawn_order(problem, generator):
+    order = []
+    while len(order) < len(problem.predecessors):
+        ready = [v for v, of in enumerate(problem.predecessors) if v not in order and {*of} <= {*order}]
+        order.append(generator.choice(ready))
+    return order
+
+
+@pytest.mark.parametrize("seed", range(cases(40)))
+def test_results_that_are_taken_out_at_once_never_raise_the_peak(seed):
+    problem, parts = with_calls(seed)
+    generator = random.Random(seed)
+    for _ in range(5):
+        steps = drawn_order(problem, generator)
+        order = parts_first(problem, steps, parts)
+        assert sorted(order) == sorted(steps)
+        for place, operator in enumerate(order):
+            assert {*problem.predecessors[operator]} <= {*order[:place]}
+        for call, of in parts.items():
+            start = order.index(call)
+            assert {*order[start + 1 : start + 1 + len(of)]} == {*of}
+        assert [v for v in order if not any(v in of for of in parts.values())] == [
+            v for v in steps if not any(v in of for of in parts.values())
+        ]
+        assert peak_bytes(problem, order) <= peak_bytes(problem, steps)

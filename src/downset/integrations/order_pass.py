@@ -22,12 +22,13 @@ from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.planned_order import planned_order
 from downset.integrations.random_operators import draws
-from downset.integrations.scheduler_order import least_called_order, live_at, rise_by_device
+from downset.integrations.scheduler_order import least_called_order, live_at, parts_first, rise_by_device
 from downset.integrations.scheduler_problem import kept_in_kernels, names_of_storages, problem_of
-from downset.integrations.scheduler_storages import copies, on_host, origins, workspaces
+from downset.integrations.scheduler_storages import copies, held_together, on_host, origins, parts_of_calls, workspaces
 from downset.integrations.torch_features import scheduler_pass
 from downset.integrations.user_warning import warn_user
 from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
+from downset.orders.plan import judge_order
 from downset.process.garbage import uncollected
 from downset.results.inspections import StepNeed
 from downset.text import format_bytes
@@ -57,6 +58,8 @@ class _SchedulerProblem:
     """The buffer that each storage of `problem` stands for."""
     orders: dict[str, list[Any]]
     """Inductor's orders: the given one and its three heuristics."""
+    parts: Mapping[int, Sequence[int]]
+    """By call of several results: the nodes that take one out."""
 
 
 def check_report(report: object) -> None:
@@ -148,13 +151,15 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     counted = scheduler.problem
     planned = planned_order(nodes, counted.predecessors, lambda node: [*origins(node)])
     order = least_called_order(counted, scheduler.overwriting, joined, work_limit=work_limit, planned=planned)
+    order = judge_order(counted, _behind_calls(scheduler, order.steps, joined), like=order.evidence)
     ours = [nodes[step] for step in order.steps]
     counted_here, estimated = peak_bytes(scheduler.estimated, order.steps), _inductor_peak(scheduler, ours)
     if estimated != counted_here:
         raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {counted_here}")
     step_of = {node: step for step, node in enumerate(nodes)}
     steps_of = {
-        name: tuple(step_of[node] for node in order_of_nodes) for name, order_of_nodes in scheduler.orders.items()
+        name: _behind_calls(scheduler, [step_of[node] for node in order_of_nodes], joined)
+        for name, order_of_nodes in scheduler.orders.items()
     }
     peaks = {name: peak_bytes(counted, steps) for name, steps in steps_of.items()}
     best = min(peaks, key=lambda name: peaks[name])
@@ -187,6 +192,14 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
     return [nodes[step] for step in runs], order_report, held
 
 
+def _behind_calls(scheduler: _SchedulerProblem, steps: Sequence[int], joined: Sequence[bool]) -> tuple[int, ...]:
+    """The order with the results of calls taken out of their tuples at once, unless kernels then share larger calls."""
+    order, problem = parts_first(scheduler.problem, steps, scheduler.parts), scheduler.overwriting
+    if any(joined) and largest_calls(problem, order, joined) > largest_calls(problem, steps, joined):
+        return tuple(steps)
+    return order
+
+
 def _planned(nodes: list[Any], *, joined: bool) -> _SchedulerProblem:
     """`joined`: whether kernels share calls. Where none do, what libraries allocate inside calls counts, and what
     kernels write over."""
@@ -213,12 +226,14 @@ def _planned(nodes: list[Any], *, joined: bool) -> _SchedulerProblem:
     unseen = left_out | on_host(nodes)
     allocated = [(name, storage) for name, storage in named if name not in unseen]
     allocated += [] if joined else [*copies(nodes), *workspaces(nodes, unseen)]
+    parts = parts_of_calls(nodes)
+    allocated = held_together(allocated, nodes, parts)
     names = tuple(name for name, _ in allocated)
     storages = tuple(storage for _, storage in allocated)
     plain = replace(estimated, storages=storages)
     overwriting = replace(plain, in_place=_in_place(nodes, allocated))
     problem = plain if joined else overwriting
-    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, overwriting, names, orders)
+    return _SchedulerProblem(nodes, inputs, outputs, left_out, estimated, problem, overwriting, names, orders, parts)
 
 
 def _in_place(nodes: Sequence[Any], allocated: Sequence[tuple[str, Storage]]) -> tuple[tuple[int, ...], ...]:

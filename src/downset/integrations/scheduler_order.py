@@ -7,7 +7,7 @@ search is limited by a number of states.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from downset.integrations.joined_calls import gathered, largest_calls
@@ -15,7 +15,7 @@ from downset.memory.liveness import OrderProblem, Storage, peak_bytes, profile
 from downset.orders.plan import judge_order, plan_order
 from downset.results.plans import Order
 
-__all__ = ["least_called_order", "least_peak_order", "live_at", "rise_by_device"]
+__all__ = ["least_called_order", "least_peak_order", "live_at", "parts_first", "rise_by_device"]
 
 
 def least_peak_order(problem: OrderProblem, *, work_limit: int, planned: Sequence[int] = ()) -> Order:
@@ -68,6 +68,23 @@ def least_called_order(
     ]
     best = min(orders, key=lambda steps: largest_calls(overwriting, steps, joined))
     return judge_order(problem, best, like=order.evidence)
+
+
+def parts_first(problem: OrderProblem, steps: Sequence[int], parts: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """The order in which operators that take results out of a call follow right behind it, as soon as nothing else that
+    they wait for is missing. They allocate nothing, and the call's tuple holds all results until then. `parts`: those
+    operators by call."""
+    done: set[int] = set()
+    order: list[int] = []
+    for first in steps:
+        ahead = [first]
+        while ahead:
+            operator = ahead.pop()
+            if operator not in done and done.issuperset(problem.predecessors[operator]):
+                done.add(operator)
+                order.append(operator)
+                ahead += reversed(parts.get(operator, ()))
+    return tuple(order)
 
 
 def live_at(problem: OrderProblem, steps: Sequence[int], transients: Sequence[int] = ()) -> tuple[int, list[int]]:

@@ -1,18 +1,20 @@
 """What the buffers of a scheduler's graph take where Inductor's estimate of memory counts otherwise.
 
 It does not count what libraries allocate inside calls, nor copies of inputs that a forward graph saves in another
-layout, and it counts buffers in the host's memory as if the device held them. Names what it uses of Inductor.
+layout; the results of a call are apart there, although a tuple holds all until the last one is taken out of it; and it
+counts buffers in the host's memory as if the device held them. Names what it uses of Inductor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from downset.integrations.call_workspaces import calls_library, workspaces_of
 from downset.memory.liveness import Storage
 
-__all__ = ["copies", "on_host", "origins", "workspaces"]
+__all__ = ["copies", "held_together", "on_host", "origins", "parts_of_calls", "workspaces"]
 
 
 def origins(node: Any) -> Iterator[Any]:
@@ -51,15 +53,35 @@ def copies(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
     return [(name, Storage(nbytes[name], (), tuple(of))) for name, of in readers.items()]
 
 
+def parts_of_calls(nodes: Sequence[Any]) -> dict[int, list[int]]:
+    """By node that calls for several results: the nodes that take one out of the tuple of these."""
+    made_by = {name: position for position, node in enumerate(nodes) for name in node.get_buffer_names()}
+    parts: dict[int, list[int]] = {}
+    for position, node in enumerate(nodes):
+        if _is_part(node):
+            sources = [of.get_name() for of in node.node.inputs if hasattr(of, "get_name")]
+            for whole in {made_by[name] for name in sources if name in made_by}:
+                parts.setdefault(whole, []).append(position)
+    return parts
+
+
+def held_together(
+    allocated: Sequence[tuple[str, Storage]], nodes: Sequence[Any], parts: Mapping[int, Sequence[int]]
+) -> list[tuple[str, Storage]]:
+    """The storages, where the results of a call live until the last of them is taken out of its tuple."""
+    siblings = {name: of for of in parts.values() for part in of for name in nodes[part].get_buffer_names()}
+    return [
+        (name, replace(of, consumers=tuple(sorted({*of.consumers, *siblings.get(name, ())})))) for name, of in allocated
+    ]
+
+
 def workspaces(nodes: Sequence[Any], unseen: Set[str]) -> list[tuple[str, Storage]]:
     """The bytes that libraries allocate inside calls, each under the name of the buffer that the call makes. `unseen`:
     buffers that do not count, as those of the host."""
     calls = {
         position: [of for of in origins(node) if calls_library(of)]
         for position, node in enumerate(nodes)
-        if node.is_extern()
-        and type(node.node).__name__ != "MultiOutput"  # one of the results of a call
-        and unseen.isdisjoint(node.get_buffer_names())
+        if node.is_extern() and not _is_part(node) and unseen.isdisjoint(node.get_buffer_names())
     }
     strides = {of: _strides(nodes[position].node) for position, called in calls.items() for of in called}
     nbytes = workspaces_of(strides, strides)
@@ -69,6 +91,11 @@ def workspaces(nodes: Sequence[Any], unseen: Set[str]) -> list[tuple[str, Storag
         for position, of in most.items()
         if of
     ]
+
+
+def _is_part(node: Any) -> bool:
+    """Whether a node takes one of several results of a call."""
+    return type(getattr(node, "node", None)).__name__ == "MultiOutput"
 
 
 def _strides(call: Any) -> list[tuple[int, ...]]:
