@@ -282,3 +282,24 @@ def test_a_sum_of_products_is_proven_only_where_it_scales_nothing(tmp_path, alph
     other = write(tmp_path / "o.pt2", {**content, MODEL: as_json(model)})
     assert alike(results(path, inputs), results(other, inputs)) == (alpha == 1)
     assert prove(path, other).proven == (alpha == 1), prove(path, other).reason
+
+
+class Row(nn.Module):
+    def __init__(self, index):
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+        self.register_buffer("index", torch.tensor([index]))
+
+    def forward(self, x):
+        return x + self.table(self.index)
+
+
+def test_a_row_that_pytorch_refuses_is_not_proven_to_be_the_last_one(tmp_path):
+    """ONNX's Gather counts negative places from the end; PyTorch's embedding does not."""
+    files = []
+    for index in (8, -1, 8):
+        torch.manual_seed(0)
+        files.append(tmp_path / f"{len(files)}.pt2")
+        torch.export.save(torch.export.export(Row(index).eval(), (torch.zeros(1, 4),)), files[-1])
+    assert proven(files[0], files[2])
+    assert not proven(files[0], files[1])

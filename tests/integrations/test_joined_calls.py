@@ -235,3 +235,5 @@ def test_results_that_are_taken_out_at_once_never_raise_the_peak(seed):
             v for v in steps if not any(v in of for of in parts.values())
         ]
         assert peak_bytes(problem, order) <= peak_bytes(problem, steps)
+        generator.shuffle(steps)  # in which some stand before what they wait for: none is lost
+        assert sorted(parts_first(problem, steps, parts)) == sorted(steps)

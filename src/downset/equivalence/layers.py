@@ -168,6 +168,8 @@ def _takes_one(place: Place, node: FileNode, axis: int, out: Box) -> bool:
     if not {theirs.dtype, ours.dtype} <= {"int32", "int64"}:
         return False
     wanted, index = (int(array_of(one).reshape(-1)[0]) for one in (theirs, ours))
+    if node.settings.get("operator") == "embedding" and min(wanted, index) < 0:
+        return False  # which PyTorch refuses
     extent, rank = whole(place.first.values[node.inputs[0]])[axis][1], len(theirs.shape or ())
     for box in place.boxes(0, node.inputs[0]):
         low, high = box[axis]

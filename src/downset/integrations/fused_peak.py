@@ -65,16 +65,20 @@ class RecomputeSettings:
     divided: int = 0
     """How many graphs were divided into a forward and a backward graph."""
     ended: bool = False
-    """Whether PlanAgain has ended the compile of the latest of them."""
+    """Whether PlanAgain has ended the compile of the latest graph."""
+
+    def begins(self) -> bool:
+        """Take note that a graph is planned. A plan of the graph before says nothing about another one. Returns whether
+        it is another one."""
+        ended, self.ended = self.ended, False
+        if not ended:
+            for of in (self.targets, self.fused, self.front, self.none):
+                of.clear()
+        return not ended
 
     def divides(self) -> None:
-        """Take note that a graph is divided. A plan of the graph before says nothing about another one."""
-        if not self.ended:
-            self.divided += 1
-            self.targets.clear()
-            self.fused.clear()
-            self.front.clear()
-        self.ended = False
+        """Take note that a graph is divided."""
+        self.divided += self.begins()
 
     def target(self) -> int | None:
         return self.targets[-1] if self.targets else self.peak_bytes
@@ -133,6 +137,7 @@ def check_free(settings: RecomputeSettings, peak_bytes: int, *, last: bool) -> N
     settings.fused[target or 0] = peak_bytes
     if (target is None and peak_bytes > settings.none[-1]) or (target == NOTHING and peak_bytes > settings.fused[0]):
         settings.targets.append(NOTHING if target is None else 0)
+        settings.ended = True
         raise PlanAgain
 
 

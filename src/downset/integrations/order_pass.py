@@ -158,8 +158,7 @@ def _ordered(nodes: list[Any], work_limit: int, *, single: bool) -> tuple[list[A
         raise UnsupportedError(f"Inductor counts {estimated} bytes where downset counts {counted_here}")
     step_of = {node: step for step, node in enumerate(nodes)}
     steps_of = {
-        name: _behind_calls(scheduler, [step_of[node] for node in order_of_nodes], joined)
-        for name, order_of_nodes in scheduler.orders.items()
+        name: tuple(step_of[node] for node in order_of_nodes) for name, order_of_nodes in scheduler.orders.items()
     }
     peaks = {name: peak_bytes(counted, steps) for name, steps in steps_of.items()}
     best = min(peaks, key=lambda name: peaks[name])

@@ -293,6 +293,7 @@ def _copy(graph: Any, settings: RecomputeSettings) -> None:
     before the first of its late readers."""
     if not behind_forward(graph):
         return
+    settings.begins()
     limited = settings.peak_bytes is not None
     variants = {1: graph, **(chunked_graphs(graph) if limited else {})}
     traces = {count: _traced_step(of, limited=limited) for count, of in variants.items()}

@@ -80,7 +80,7 @@ def parts_first(problem: OrderProblem, steps: Sequence[int], parts: Mapping[int,
         ahead = [first]
         while ahead:
             operator = ahead.pop()
-            if operator not in done and done.issuperset(problem.predecessors[operator]):
+            if operator not in done and (operator == first or done.issuperset(problem.predecessors[operator])):
                 done.add(operator)
                 order.append(operator)
                 ahead += reversed(parts.get(operator, ()))

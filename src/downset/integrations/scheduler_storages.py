@@ -43,7 +43,7 @@ def copies(nodes: Sequence[Any]) -> list[tuple[str, Storage]]:
         if node.op != "placeholder" or not node.name.startswith("primals_") or given is None or traced is None:
             continue
         strides: list[Any] = [*getattr(given, "get_stride", list)()]
-        size = node.meta["val"].untyped_storage().nbytes()
+        size = node.meta["val"].numel() * node.meta["val"].element_size()
         if strides != [*traced.stride] and isinstance(size, int):
             nbytes[node.name] = size
     readers: dict[str, list[int]] = {}
