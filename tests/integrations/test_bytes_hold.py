@@ -183,7 +183,7 @@ def test_a_backward_graph_is_told_alike_whatever_was_compiled_since_its_forward_
 
 
 def test_sizes_that_a_graph_leaves_open_keep_its_order_within_a_limit():
-    """The forward graph saves sizes, which are no buffers."""
+    """The forward graph saves sizes and not only buffers."""
     kinds = []
 
     class Sized(nn.Module):

@@ -52,9 +52,9 @@ def workspaces_of(nodes: Iterable[Any], strides: Mapping[Any, Sequence[Strides]]
         missing = {key: node for key, node in unknown.items() if key not in _TABLE}
         if missing and not torch.autograd._profiler_enabled():
             measured = {key: _measured(node, called[node]) for key, node in missing.items()}
-            known = {key: of for key, of in measured.items() if of is not None}
-            _TABLE.update({**dict.fromkeys(measured, 0), **known})
-            _write({**table, **known})
+            kept = {key: of for key, of in measured.items() if of is not None}
+            _TABLE.update({**dict.fromkeys(measured, 0), **kept})
+            _write({**table, **kept})
     return {node: _TABLE[key] for node, key in calls.items() if _TABLE.get(key)}
 
 
@@ -147,7 +147,7 @@ def _key(node: Any, operands: Sequence[tuple[Any, Strides]]) -> str | None:
 
 
 def _library(device: str) -> str:
-    """What decides the workspace of a call in addition to its operands."""
+    """The settings that decide the workspace of a call, in addition to its operands."""
     import torch
 
     if device == "cpu":

@@ -15,7 +15,7 @@ from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.user_warning import warn_user
 from downset.text import format_bytes
 
-__all__ = ["NOTHING", "Check", "PlanAgain", "RecomputeSettings", "check_free", "check_peak"]
+__all__ = ["NOTHING", "PeakCheck", "PlanAgain", "RecomputeSettings", "check_free", "check_peak"]
 
 NOTHING = 1 << 62
 """The target of the plan in which nothing runs again."""
@@ -28,7 +28,7 @@ _WORTH = 0.9
 kernels are fused takes long."""
 
 
-class Check(Protocol):
+class PeakCheck(Protocol):
     """Takes the peak of an ordered graph, and whether it is the last of those that are compiled together."""
 
     def __call__(self, peak_bytes: int, *, last: bool) -> None: ...

@@ -17,7 +17,7 @@ from downset.compiled import LiveBuffer, OrderReport
 from downset.errors import UnsupportedError, UsageError
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.codegen_reuse import written_over_by
-from downset.integrations.fused_peak import Check
+from downset.integrations.fused_peak import PeakCheck
 from downset.integrations.joined_calls import largest_calls
 from downset.integrations.model_source import module_of, part_of_step, source_line
 from downset.integrations.planned_order import planned_order
@@ -69,7 +69,7 @@ def check_report(report: object) -> None:
 
 
 def order_options(
-    *, work_limit: int, report: Report | None, check: Check | None, limited: bool, exact: bool = False
+    *, work_limit: int, report: Report | None, check: PeakCheck | None, limited: bool, exact: bool = False
 ) -> dict[str, Any]:
     """Options of `torch.compile` that order by our pass alone. Parameters as of `order_pass`; where `limited` or
     `exact`, buffers are also allocated and freed as planned: Inductor otherwise keeps a freed one until another of its
@@ -79,7 +79,7 @@ def order_options(
     return {"_post_fusion_custom_pass": ordered, "reorder_for_peak_memory": False, **reuse}
 
 
-def order_pass(*, work_limit: int, report: Report | None, check: Check | None, limited: bool) -> Any:
+def order_pass(*, work_limit: int, report: Report | None, check: PeakCheck | None, limited: bool) -> Any:
     """A pass of the scheduler. `check` is called with the peak of each ordered graph, with calls that kernels share.
     `limited`: every kernel on a processor is a call of its own, so that it holds no more than it reads and makes. Call
     it only if `scheduler_passes()`."""
@@ -91,7 +91,7 @@ def _pass_class() -> Any:
     class OrderPass(scheduler_pass()):  # type: ignore[misc, unused-ignore]
         """Orders nodes for least peak memory. Inductor sees equal settings as equal, so its caches stay valid."""
 
-        def __init__(self, work_limit: int, report: Report | None, single: bool, check: Check | None) -> None:
+        def __init__(self, work_limit: int, report: Report | None, single: bool, check: PeakCheck | None) -> None:
             self._work_limit, self._report, self._single, self._check = work_limit, report, single, check
             self._warned_of: set[str] = set()
 

@@ -22,7 +22,7 @@ from downset.integrations.call_workspaces import workspaces_of
 from downset.integrations.chunk_pass import chunk_graph, chunked_graphs, operators, wait_for_chunks
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.free_recompute import nearly_free
-from downset.integrations.fused_peak import NOTHING, Check, RecomputeSettings, check_free, check_peak
+from downset.integrations.fused_peak import NOTHING, PeakCheck, RecomputeSettings, check_free, check_peak
 from downset.integrations.fx_training import Traced, behind_forward, sets_of, traced
 from downset.integrations.host_copies import check_link, copy_to_host, has_own_memory, place_host_copies, with_moves
 from downset.integrations.model_source import module_of, source_line
@@ -53,7 +53,7 @@ def recompute_options(
     whole: bool,
     again: bool = True,
     link_bytes_s: float | None = None,
-) -> tuple[dict[str, Any], Check | None]:
+) -> tuple[dict[str, Any], PeakCheck | None]:
     """(options of `torch.compile` that keep a step within `peak_bytes`, a check of the peak of an ordered graph).
 
     The check takes the peak of a graph once its kernels are fused, as reports state it, and warns where it is above

@@ -1,4 +1,4 @@
-"""What the buffers of a scheduler's graph take where Inductor's estimate of memory counts otherwise.
+"""Storages of a scheduler's graph that Inductor's estimate of memory leaves out or counts otherwise.
 
 It does not count what libraries allocate inside calls, nor copies of inputs that a forward graph saves in another
 layout; the results of a call are apart there, although a tuple holds all until the last one is taken out of it; and it
