@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from downset.integrations.row_region import VIEWS, RowDims, RowRegion, row_regions
+from downset.integrations.scheduler_storages import origins
 
 __all__ = ["CHUNK", "chunk_graph", "chunk_rows", "chunked_graphs", "operators", "wait_for_chunks"]
 
@@ -281,10 +282,9 @@ def wait_for_chunks(nodes: list[Any]) -> bool:
 
 
 def _chunks(node: Any) -> Iterator[tuple[str, int]]:
-    for part in node.get_nodes():
-        for origin in part.node.get_origins():
-            if CHUNK in origin.meta:
-                yield origin.meta[CHUNK]
+    for origin in origins(node):
+        if CHUNK in origin.meta:
+            yield origin.meta[CHUNK]
 
 
 def chunked_graphs(graph: Any) -> dict[int, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from downset.integrations.code_fingerprint import code_fingerprint
 from downset.integrations.user_warning import warn_user
@@ -54,7 +54,7 @@ class RecomputeSettings:
     taken: tuple[int, float] = (0, 0.0)
     """The one of them that was taken."""
     targets: list[int] = field(default_factory=list)
-    """The limits of later plans, of which the last holds: fused kernels held more than the limit."""
+    """The limits of later plans, of which the last holds: fused kernels held more than the limit, or far less."""
     fused: dict[int, int] = field(default_factory=dict)
     """The peak of each plan once its kernels are fused, by its target."""
     none: list[int] = field(default_factory=list)
@@ -79,6 +79,12 @@ class RecomputeSettings:
     def divides(self) -> None:
         """Take note that a graph is divided."""
         self.divided += self.begins()
+
+    def plan_again(self, target: int) -> NoReturn:
+        """End the compile: the next plan of this graph has that target."""
+        self.targets.append(target)
+        self.ended = True
+        raise PlanAgain
 
     def target(self) -> int | None:
         return self.targets[-1] if self.targets else self.peak_bytes
@@ -107,9 +113,7 @@ def check_peak(settings: RecomputeSettings, peak_bytes: int, *, last: bool) -> N
     if settings.most_plans > 1 and first:
         following = _next_target(settings, target, smaller, limit)
         if following is not None:
-            settings.targets.append(following)
-            settings.ended = True
-            raise PlanAgain
+            settings.plan_again(following)
     if not above:
         return
     if peak_bytes in settings.warned or (settings.not_within and target != NOTHING):
@@ -136,9 +140,7 @@ def check_free(settings: RecomputeSettings, peak_bytes: int, *, last: bool) -> N
     target = settings.target()
     settings.fused[target or 0] = peak_bytes
     if (target is None and peak_bytes > settings.none[-1]) or (target == NOTHING and peak_bytes > settings.fused[0]):
-        settings.targets.append(NOTHING if target is None else 0)
-        settings.ended = True
-        raise PlanAgain
+        settings.plan_again(NOTHING if target is None else 0)
 
 
 def _smaller(settings: RecomputeSettings, target: int, limit: int) -> int | None:
@@ -171,8 +173,10 @@ def _next_target(settings: RecomputeSettings, target: int, smaller: int | None, 
         return None  # it is the best
     within = [of for of, peak in settings.fused.items() if peak <= limit]
     if len(settings.targets) + 1 < settings.most_plans:
-        following = None if within else smaller
-        if len(within) == len(settings.fused):
+        following = None
+        if not within:
+            following = smaller
+        elif len(within) == len(settings.fused):
             following = _larger(settings, target, limit)
         if following is not None:
             return following

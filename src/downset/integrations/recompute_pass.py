@@ -28,6 +28,7 @@ from downset.integrations.host_copies import check_link, copy_to_host, has_own_m
 from downset.integrations.model_source import module_of, source_line
 from downset.integrations.planned_order import PLANNED
 from downset.integrations.random_operators import states_where_drawn
+from downset.integrations.scheduler_storages import origins
 from downset.integrations.torch_features import scheduler_pass, scheduler_passes
 from downset.integrations.training_graph import planned_steps, priced
 from downset.integrations.user_warning import warn_user
@@ -364,7 +365,7 @@ def _wait(nodes: list[Any]) -> list[Any]:
     from torch._inductor.virtualized import V
 
     chunks = wait_for_chunks(nodes)
-    copied = [node for node in nodes if any(origin.meta.get(_AGAIN) for origin in _origins(node))]
+    copied = [node for node in nodes if any(origin.meta.get(_AGAIN) for origin in origins(node))]
     if copied:
         _wait_for_forward(nodes, copied)
     if not (copied or chunks):
@@ -381,13 +382,13 @@ def _wait_for_forward(nodes: list[Any], copied: list[Any]) -> None:
     late = {
         name
         for node in nodes
-        if any(origin.meta.get(_AGAIN) or origin.meta.get("autograd_backward") for origin in _origins(node))
+        if any(origin.meta.get(_AGAIN) or origin.meta.get("autograd_backward") for origin in origins(node))
         for name in node.get_operation_names()
     }
     forward = [
         node
         for node in nodes
-        if _origins(node) and late.isdisjoint(node.ancestors) and late.isdisjoint(node.get_operation_names())
+        if [*origins(node)] and late.isdisjoint(node.ancestors) and late.isdisjoint(node.get_operation_names())
     ]
     last = max(forward, key=lambda node: len(node.ancestors))
     (name,) = list(last.get_buffer_names())[:1]
@@ -395,7 +396,3 @@ def _wait_for_forward(nodes: list[Any], copied: list[Any]) -> None:
         if name not in {dep.name for dep in node.unmet_dependencies} and node.get_name() not in last.ancestors:
             # An operation's name, as Inductor's own passes give: a buffer there would be taken for one that is mutated.
             node.add_fake_dep(WeakDep(name, mutating_buf=node.get_name()))
-
-
-def _origins(node: Any) -> list[Any]:
-    return [origin for part in node.get_nodes() for origin in part.node.get_origins()]

@@ -340,18 +340,16 @@ def compile_step(  # noqa: PLR0913 - users know its keywords
     parts = StepParts(model, loss_fn, optimizer, autocast, scaler, clip_grad_norm, skip_nonfinite, peak_bytes, reports)
     ordered = order and scheduler_passes()
 
-    on_processor = _on_processor(optimizer)
-    how = {"limited": peak_bytes is not None, "exact": not on_processor}  # elsewhere an allocation takes little time
-    # PyTorch's compiler takes a whole step for inference, because nothing in it requires a gradient, and on a processor
-    # would then copy tensors of convolutions to another layout than in plain training
-    layouts = {"layout_optimization": False} if on_processor else {}
-
     def options(*, whole: bool = True) -> dict[str, Any]:
         again, check = recompute_options(
             peak_bytes, choices=choices, report=reports, whole=whole, link_bytes_s=link_bytes_s
         )
+        on_processor = _on_processor(optimizer)  # elsewhere an allocation takes next to no time
+        how = {"limited": peak_bytes is not None, "exact": not on_processor}
         passes = order_options(work_limit=work_limit, report=reports, check=check, **how) if ordered else {}
-        return {**again, **factor_options(), **(layouts if whole else {}), **passes}
+        # on a processor PyTorch copies tensors of convolutions to another layout where it takes a step for inference
+        layouts = {"layout_optimization": False} if whole and on_processor else {}
+        return {**again, **factor_options(), **layouts, **passes}
 
     options()  # checks the arguments
     rungs = [Rung(_COMPILED, dict), Rung(EAGER, None)]
